@@ -1,0 +1,48 @@
+"""The tasks of this repository, for `invoke` and `./yard`: those of torchyard, and those of its own development."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from invoke.context import Context
+from invoke.tasks import task
+
+from torchyard.tasks import collection
+from torchyard.world import process
+
+ROOT = Path(__file__).parent
+CHECKS = (
+    ("ruff", "check", "."),
+    ("ruff", "format", "--check", "."),
+    ("mypy",),
+    ("importlinter.cli", "lint"),
+)
+
+
+@task(
+    help={
+        "docker": "also those that start engines, servers and processes (needs root or an engine; tens of minutes)",
+        "gpu": "also those that need a GPU which torch sees, without Docker (TORCHYARD_PYTHON: which Python has torch)",
+        "no-skips": "fail where a test of a suite that was asked for is skipped",
+        "only": "a pytest expression: run the tests whose names match",
+        "accept": "write what the golden tests see as what they expect",
+    }
+)
+def test(
+    c: Context, docker: bool = False, gpu: bool = False, no_skips: bool = False, only: str = "", accept: bool = False
+) -> None:
+    """Run the checks of the code and the tests. Example: test --docker"""
+    for module, *arguments in CHECKS if not only else ():
+        if code := process.attached([sys.executable, "-m", module, *arguments], cwd=ROOT):
+            sys.exit(code)
+    # Two processes, because an engine's work leaves one of two cores idle half of the time.
+    options = ["--docker", "--numprocesses", "2", "--dist", "loadscope", "--durations", "30"] if docker else []
+    options += ["--gpu"] if gpu else []
+    options += ["-k", only] if only else []
+    options += ["--no-skips"] if no_skips else []
+    options += ["--accept"] if accept else []
+    sys.exit(process.attached([sys.executable, "-m", "pytest", *options], cwd=ROOT))
+
+
+ns = collection(test)

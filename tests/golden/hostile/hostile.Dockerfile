@@ -1,0 +1,4 @@
+# {{ image.id }} {% endraw %}
+RUN echo "{{ x }}" '${HOME}' \
+    && true
+LABEL org.example="{% if %}"

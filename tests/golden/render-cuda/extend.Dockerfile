@@ -1,0 +1,2 @@
+# What nothing else covers.
+RUN echo "${HOME}" > /etc/acme

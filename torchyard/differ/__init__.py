@@ -1,0 +1,1 @@
+"""What differs between two images, and why it probably does: values in, values out."""

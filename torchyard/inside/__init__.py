@@ -1,0 +1,1 @@
+"""What runs inside an image: imports nothing of the package, prints JSON."""

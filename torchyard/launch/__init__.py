@@ -1,0 +1,1 @@
+"""Writing what runs an image: image and job in, text out."""
