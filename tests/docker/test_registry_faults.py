@@ -164,6 +164,29 @@ def test_a_full_registry_is_told_and_the_push_goes_on_when_there_is_room(
         subprocess.run(["umount", str(small)], check=True)
 
 
+def test_a_note_that_a_full_disk_emptied_is_mended_by_the_next_push(
+    binary: str, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quiet(tmp_path, monkeypatch)
+    with registries.running(binary, tmp_path / "registry") as host:
+        push(host, store)
+        notes = list((tmp_path / "registry").rglob("_layers/sha256/*/link"))
+        assert len(notes) == len(MADE.blobs)
+        for note in notes:
+            note.write_bytes(b"")
+        push(host, store)
+        assert served(host, tmp_path)
+
+
+def test_a_registry_that_cannot_tell_what_it_has_is_sent_the_blobs(proxy: Proxy, store: Store, tmp_path: Path) -> None:
+    proxy.rules = [
+        Rule(method="HEAD", path="/blobs/", fault=faults.status(500), times=1000),
+        Rule(method="POST", path="mount=", fault=faults.status(500), times=1000),
+    ]
+    assert {each.how for each in push(proxy.host, store, mounts=("other",))} == {How.SENT}
+    assert served(proxy.host, tmp_path)
+
+
 def test_a_file_of_the_store_that_was_changed_is_named_and_not_pushed(proxy: Proxy, store: Store) -> None:
     path = store.path(BIG.removeprefix("sha256:"))
     path.write_bytes(bytes(len(MADE.blobs[BIG])))

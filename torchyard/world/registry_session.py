@@ -39,6 +39,10 @@ class Login:
     identity: str = ""
 
 
+class Busy(Surroundings):
+    """The registry answered each time, but only that it cannot (429, 5xx)."""
+
+
 class Registry:
     """One repository of a registry; nothing is asked before the first use."""
 
@@ -72,21 +76,25 @@ class Registry:
         return self.patiently(lambda: self.session.get(url, headers=headers, timeout=TIMEOUT))
 
     def patiently(self, ask: Callable[[], requests.Response]) -> requests.Response:
-        """What `ask` answers, asked again while the server is busy or the connection breaks."""
+        """What `ask` answers, asked again while the server is busy or the connection breaks.
+
+        Raises Busy where the last answer put us off, and Surroundings where there was none.
+        """
         for attempt in range(1, ATTEMPTS + 1):
             wait = None
+            error_kind: type[Surroundings] = Surroundings
             try:
                 response = ask()
                 if response.status_code not in BUSY:
                     return response
-                why, wait = said(response), retry_after(response)
+                why, wait, error_kind = said(response), retry_after(response), Busy
             except requests.exceptions.SSLError as error:
                 raise self.untrusted(error) from error
             except requests.exceptions.RequestException as error:
                 why = innermost(error)
             if attempt < ATTEMPTS:
                 rest(attempt, wait)
-        raise Surroundings(
+        raise error_kind(
             f"the registry {self.ref.host} does not answer for {self.ref.text}: {why}",
             where=self.ref.host,
             hint=f"check the network and HTTPS_PROXY; {self.hint}",

@@ -16,7 +16,7 @@ from ..errors import CheckFailed, Surroundings
 from . import registry_session
 from .download import BUSY, TIMEOUT, innermost, retry_after
 from .registry_read import plain_hex
-from .registry_session import ATTEMPTS, Registry, said
+from .registry_session import ATTEMPTS, Busy, Registry, said
 from .registry_taking import Blob
 from .store import Store, sha256_of
 
@@ -109,8 +109,15 @@ def _one(registry: Registry, blob: Blob, path: Path, mounts: Sequence[str], prog
 
 
 def _there(registry: Registry, digest: str) -> bool:
+    """Whether the repository has the blob; a registry that cannot even tell is sent the blob.
+
+    A registry whose disk was full keeps an emptied note of the blob and answers 500 until the blob is sent anew.
+    """
     url = registry.url(f"blobs/{digest}")
-    answer = registry.patiently(lambda: registry.session.head(url, timeout=TIMEOUT, allow_redirects=True))
+    try:
+        answer = registry.patiently(lambda: registry.session.head(url, timeout=TIMEOUT, allow_redirects=True))
+    except Busy:
+        return False
     if answer.status_code in (401, 403):
         raise registry.refused(answer)
     return answer.status_code == 200
@@ -130,7 +137,10 @@ class _Upload:
     def mounted(self, repository: str) -> bool:
         """Whether the registry took the blob over from another of its repositories; else an upload may have begun."""
         url = self.registry.url(f"blobs/uploads/?mount={quote(self.blob.digest)}&from={quote(repository, safe='')}")
-        answer = self.registry.patiently(lambda: self.registry.session.post(url, timeout=TIMEOUT))
+        try:
+            answer = self.registry.patiently(lambda: self.registry.session.post(url, timeout=TIMEOUT))
+        except Busy:
+            return False
         if answer.status_code == 201:
             return True
         if answer.status_code == 202:
