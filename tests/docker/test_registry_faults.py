@@ -112,6 +112,7 @@ def test_a_blob_that_is_in_no_named_repository_is_sent(proxy: Proxy, store: Stor
         Rule(method="PATCH", path="", fault=faults.cut(30_000), skip=1),
         Rule(method="PATCH", path="", fault=faults.status(429, Retry_After="0"), times=3),
         Rule(method="PATCH", path="", fault=faults.status(500), skip=2),
+        Rule(method="PATCH", path="", fault=faults.status(404), skip=1),
         Rule(method="POST", path="", fault=faults.status(503)),
         Rule(method="POST", path="", fault=faults.unanswered),
         Rule(method="PUT", path="/blobs/", fault=faults.dropped, times=2),

@@ -189,6 +189,9 @@ class _Upload:
             raise _Cut("it takes no parts of a blob", 0.0)
         if answer.status_code == 416:
             raise _Cut("it lost count of the upload", 0.0)
+        if answer.status_code == 404:
+            self.place, self.done = "", 0
+            raise _Cut(f"it lost the upload: {said(answer)}")
         _check(self.registry, answer, (202, 204), f"the blob {self.blob.digest}")
         self._reached(answer, end + 1)
 
