@@ -78,6 +78,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
         terminalreporter.section("said")
         for line in said:
             terminalreporter.line(line)
+    if unsteady := [
+        report for report in terminalreporter.stats.get("rerun", []) if not _failed(terminalreporter, report)
+    ]:
+        terminalreporter.section("unsteady: failed once, then passed; find out why")
+        for report in unsteady:
+            terminalreporter.line(f"{report.nodeid} ({report.when})\n{report.longreprtext}")
     if skipped := _unwanted(terminalreporter, config):
         terminalreporter.section("skipped, and --no-skips was given")
         for report in skipped:
@@ -98,6 +104,11 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if exitstatus == 0 and reporter is not None and _unwanted(reporter, session.config):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _failed(reporter: pytest.TerminalReporter, report: pytest.TestReport) -> bool:
+    ends = [*reporter.stats.get("failed", []), *reporter.stats.get("error", [])]
+    return report.nodeid in {end.nodeid for end in ends}
 
 
 def _unwanted(reporter: pytest.TerminalReporter, config: pytest.Config) -> list[pytest.TestReport]:
