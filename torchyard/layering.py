@@ -11,6 +11,10 @@ from .wheelpin import WheelPin
 LARGE = 200_000_000  # bytes; a CUDA wheel above it is a layer of its own, shared by every image that pins it
 _CUDA_NAMES = frozenset({"cuda-bindings", "cuda-pathfinder", "cuda-toolkit"})
 _TORCH_NAMES = frozenset({"torch", "triton", "pytorch-triton"})
+# What belongs to torch without being required by its wheel, and the tools that install.
+_EVERYWHERE = frozenset({"mkl", "numpy", "pip", "setuptools", "uv"})
+# What torch requires beside CUDA and triton (METADATA of 2.0 to 2.15), for a source build, which pins no torch wheel.
+_REQUIRED = frozenset({"filelock", "fsspec", "jinja2", "networkx", "setuptools", "sympy", "typing-extensions"})
 
 
 class Kind(StrEnum):
@@ -52,9 +56,28 @@ def framework(wheels: Iterable[WheelPin]) -> tuple[WheelLayer, ...]:
     return tuple(layers)
 
 
-def rest(wheels: Iterable[WheelPin]) -> tuple[WheelPin, ...]:
-    """The wheels of the last layer: every distribution that is neither torch nor CUDA, the user's among them."""
-    return tuple(_by_kind(wheels)[Kind.REST])
+def companions(wheels: Sequence[WheelPin]) -> tuple[WheelPin, ...]:
+    """The wheels of the layer above the framework: what torch requires, and what every image has.
+
+    Another requirement of the user leaves this layer alone, unless it moves one of these to another version.
+    """
+    pins = {pin.name: pin for pin in wheels}
+    torch = [pins[name] for name in sorted(_TORCH_NAMES & set(pins))]
+    asked = [*_EVERYWHERE, *(name for pin in torch for name in pin.requires)]
+    asked += _REQUIRED if "torch" not in pins else ()
+    found: set[str] = set()
+    while asked:
+        name = asked.pop()
+        if name in pins and name not in found and kind(name) is Kind.REST:
+            found.add(name)
+            asked += pins[name].requires
+    return tuple(pins[name] for name in sorted(found))
+
+
+def own(wheels: Sequence[WheelPin]) -> tuple[WheelPin, ...]:
+    """The wheels of the last layer: what packages.pip adds, with what that requires."""
+    below = companions(wheels)
+    return tuple(pin for pin in _by_kind(wheels)[Kind.REST] if pin not in below)
 
 
 def _by_kind(wheels: Iterable[WheelPin]) -> dict[Kind, Sequence[WheelPin]]:

@@ -34,6 +34,7 @@ class DockerfileView:
     user_packages: int
     dev_packages: int
     wheels: int
+    own_wheels: int
     dev_wheels: int
     env: tuple[tuple[str, str], ...]
     dev_env: tuple[tuple[str, str], ...]
@@ -84,10 +85,13 @@ def index(plan: Plan) -> str:
 def step_titles(lock: LockedImage) -> list[str]:
     """What to call the RUN steps of the Dockerfile, in their order."""
     titles = [f"{len(lock.group('os'))} packages of {lock.image.base.os}", "bytecode of the framework"]
+    titles.append(f"{len(layering.companions(lock.wheels))} more distributions")
     if lock.group("user"):
         titles.append(f"{len(lock.group('user'))} packages of packages.apt")
+    if own := layering.own(lock.wheels):
+        titles.append(f"{len(own)} distributions of packages.pip")
     extend = [f"extend: {_short(step)}" for step in fragment.steps(lock.image.packages.extend)]
-    return [*titles, f"{len(layering.rest(lock.wheels))} more distributions", *extend]
+    return [*titles, *extend]
 
 
 def _short(step: str, most: int = 60) -> str:
@@ -110,6 +114,8 @@ def contexts(lock: LockedImage) -> dict[str, str]:
     names = ["base", "debs-os", "wheels", "debs-dev", "wheels-dev"]
     if lock.group("user"):
         names.append("debs-user")
+    if layering.own(lock.wheels):
+        names.append("wheels-own")
     if lock.source:
         names += ["debs-build", "source", "wheels-build"]
     return {"steps": str(CONTEXTS / "steps"), **{name: str(folder / name) for name in names}}
@@ -149,7 +155,8 @@ def _dockerfile(lock: LockedImage, templates: Template) -> str:
         os_packages=len(lock.group("os")),
         user_packages=len(lock.group("user")),
         dev_packages=len(lock.group("dev")),
-        wheels=len(layering.rest(lock.wheels)),
+        wheels=len(layering.companions(lock.wheels)),
+        own_wheels=len(layering.own(lock.wheels)),
         dev_wheels=len(lock.dev_wheels),
         env=_environment(lock),
         dev_env=_dev_environment(lock),

@@ -67,13 +67,17 @@ def _below(lock: LockedImage) -> list[Piece]:
 def _above(lock: LockedImage) -> list[Piece]:
     """The layers of build steps: each depends on all that is below it."""
     framework = [wheel for layer in layering.framework(lock.wheels) for wheel in layer.wheels]
-    os, user, rest = lock.group("os"), lock.group("user"), layering.rest(lock.wheels)
+    os, user = lock.group("os"), lock.group("user")
+    companions, own = layering.companions(lock.wheels), layering.own(lock.wheels)
     base = lock.group("base")
     found = [_about("os", os, GROWS, on=base)]
     found.append(_about("bytecode", framework, 2.0, on=(*base, *os), share=BYTECODE))
+    found.append(_about("companions", companions, 3.0, on=(*base, *os)))
     if user:
         found.append(_about("user", user, GROWS, on=(*base, *os)))
-    return [*found, _about("rest", rest, 3.0, on=(*base, *os, *user))]
+    if own:
+        found.append(_about("own", own, 3.0, on=(*base, *os, *user)))
+    return found
 
 
 def _about(

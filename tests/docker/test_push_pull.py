@@ -205,7 +205,7 @@ def test_two_pushes_at_once_to_two_registries_give_one_record(
 
 
 def test_another_set_of_requirements_and_packages_uploads_under_five_percent(
-    yard: Clone, a100: dict[str, Any], binary: str, place: Path, tmp_path: Path
+    yard: Clone, cpu: dict[str, Any], binary: str, place: Path, tmp_path: Path
 ) -> None:
     other = replace(yard, root=place / "other set")
     clones.copy_checkout(yard.root, other.root)
@@ -217,20 +217,20 @@ def test_another_set_of_requirements_and_packages_uploads_under_five_percent(
     subprocess.run(["cp", "-al", str(yard.root / ".torchyard" / "layers"), str(other.root / ".torchyard")], check=True)
     with registries.running(binary, place / "shared") as host, faults.before(host) as proxy:
         try:
-            reaching(yard, tmp_path, proxy.host).yard("push", "--gpu", "a100", "--registry", "one").good()
+            reaching(yard, tmp_path, proxy.host).yard("push", "--gpu", "cpu", "--registry", "one").good()
             first = kept(place / "shared")
             there = reaching(other, tmp_path, proxy.host)
-            there.yard("build", "--gpu", "a100", "--level", "identity").good()
-            assert there.receipt(there.image("a100"))["digest"] != a100["digest"]
-            there.yard("push", "--gpu", "a100", "--registry", "one").good()
+            there.yard("build", "--gpu", "cpu", "--level", "identity").good()
+            assert there.receipt(there.image("cpu"))["digest"] != cpu["digest"]
+            there.yard("push", "--gpu", "cpu", "--registry", "one").good()
             second = kept(place / "shared") - first
             print(f"first {first / 1e6:.1f} MB, second {second / 1e6:.1f} MB", file=sys.stderr)
             assert 0 < second < 0.05 * first
         finally:
-            (yard.root / "images" / a100["image"] / "published.yaml").unlink(missing_ok=True)
+            (yard.root / "images" / cpu["image"] / "published.yaml").unlink(missing_ok=True)
             clones.end_tree(other.root)
-            yard.yard("build", "--gpu", "a100", "--level", "identity").good()  # both clones give the tag to theirs
-    assert yard.receipt(a100["image"])["digest"] == a100["digest"]
+            yard.yard("build", "--gpu", "cpu", "--level", "identity").good()  # both clones give the tag to theirs
+    assert yard.receipt(cpu["image"])["digest"] == cpu["digest"]
     clones.end_tree(place / "shared")
 
 

@@ -76,12 +76,15 @@ def test_each_context_has_what_the_lock_pins_for_it_and_nothing_else(tmp_path: P
     work, made, base = ready(tmp_path)
     lay(work, made, base)
     where = {name: work.root / path for name, path in render.contexts(made).items()}
-    assert where.keys() == {"base", "steps", "debs-os", "debs-user", "debs-dev", "wheels", "wheels-dev"}
+    assert where.keys() == {"base", "steps", "debs-os", "debs-user", "debs-dev", "wheels", "wheels-own", "wheels-dev"}
     assert files(where["debs-os"]) == {"gcc_2.0-1+b2_amd64.deb": b"gcc deb"}
     assert files(where["debs-user"]) == {"git_2.0-1+b2_amd64.deb": b"git deb"}
     assert files(where["debs-dev"]) == {"gdb_2.0-1+b2_amd64.deb": b"gdb deb"}
-    rest = {w.file for w in made.wheels if w.name in ("numpy", "torchvision", "uv")}
-    assert files(where["wheels"]).keys() == {*rest, "requirements.txt", "held.txt"}
+    for name, wheels in (("wheels", ("numpy", "uv")), ("wheels-own", ("torchvision",))):
+        wanted = {w.file for w in made.wheels if w.name in wheels}
+        assert files(where[name]).keys() == {*wanted, "requirements.txt", "held.txt"}
+    assert b"torchvision" in files(where["wheels-own"])["held.txt"]
+    assert b"torchvision" not in files(where["wheels"])["held.txt"]  # an image with another one shares this layer
     assert files(where["wheels-dev"]).keys() == {made.dev_wheels[0].file, "requirements.txt", "held.txt"}
     assert files(where["steps"]).keys() == {*workspace.step_names(), "uv", "uv.from"}
     assert files(where["steps"])["uv"] == b"\x7fELF uv"
@@ -181,4 +184,4 @@ def test_the_store_may_lie_on_another_disk_behind_a_link(tmp_path: Path) -> None
 
 def test_torch_what_is_bound_to_it_and_cuda_are_held_and_nothing_else(tmp_path: Path) -> None:
     _, made, _ = ready(tmp_path)
-    assert context.held(made.wheels) == "nvidia-nvtx==1.0\ntorch==1.0\ntorchvision==1.0\n"
+    assert context.constraints_of(made.wheels) == "nvidia-nvtx==1.0\ntorch==1.0\ntorchvision==1.0\n"

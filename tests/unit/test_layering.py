@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +22,10 @@ sets = st.lists(
 
 @given(sets)
 def test_every_wheel_is_in_one_layer(wheels: list[WheelPin]) -> None:
-    laid = [w for layer in layering.framework(wheels) for w in layer.wheels] + list(layering.rest(wheels))
+    laid = [w for layer in layering.framework(wheels) for w in layer.wheels] + [
+        *layering.companions(wheels),
+        *layering.own(wheels),
+    ]
     assert sorted(w.name for w in laid) == sorted(w.name for w in wheels)
 
 
@@ -29,7 +34,8 @@ def test_the_order_in_which_wheels_come_is_no_matter(wheels: list[WheelPin], ran
     mixed = list(wheels)
     random.shuffle(mixed)  # type: ignore[attr-defined]
     assert layering.framework(mixed) == layering.framework(wheels)
-    assert layering.rest(mixed) == layering.rest(wheels)
+    assert layering.companions(mixed) == layering.companions(wheels)
+    assert layering.own(mixed) == layering.own(wheels)
 
 
 @given(sets)
@@ -46,7 +52,31 @@ def test_a_large_cuda_wheel_is_alone_and_torch_lies_on_top() -> None:
         ("cuda-bindings", "nvidia-ml-py", "nvidia-nvtx"),
         ("torch", "triton"),
     ]
-    assert [w.name for w in layering.rest(wheels)] == ["numpy", "torchvision"]
+    assert [w.name for w in layering.companions(wheels)] == ["numpy"]
+    assert [w.name for w in layering.own(wheels)] == ["torchvision"]
+
+
+def requiring(name: str, *requires: str) -> WheelPin:
+    return replace(wheel(name), requires=requires)
+
+
+@pytest.mark.parametrize("torch", ["torch", ""])
+def test_a_requirement_of_the_user_leaves_what_torch_requires_alone(torch: str) -> None:
+    below = [requiring("sympy", "mpmath"), wheel("mpmath"), wheel("fsspec"), wheel("uv"), wheel("pip"), wheel("numpy")]
+    below += [
+        requiring(torch, "sympy", "fsspec", "triton", "nvidia-nvtx"),
+        wheel("triton"),
+        wheel("nvidia-nvtx"),
+    ] * bool(torch)
+    users = [requiring("datasets", "fsspec", "pandas"), requiring("pandas", "numpy"), requiring("torchvision", "torch")]
+    assert layering.companions([*below, *users]) == layering.companions(below)
+    assert [w.name for w in layering.companions(below)] == ["fsspec", "mpmath", "numpy", "pip", "sympy", "uv"]
+    assert [w.name for w in layering.own([*below, *users])] == ["datasets", "pandas", "torchvision"]
+
+
+def test_requirements_that_go_in_a_circle_are_followed_once() -> None:
+    wheels = [requiring("torch", "a"), requiring("a", "b"), requiring("b", "a", "torch"), requiring("c", "a")]
+    assert [w.name for w in layering.companions(wheels)] == ["a", "b"]
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,10 @@ def lay_out(lock: LockedImage, base: oci.Start, work: Workspace, *, say: Callabl
             case "base":
                 _layout(target, documents, blobs, work.store)
             case "wheels":
-                _wheels(target, lock, layering.rest(lock.wheels), work.store)
+                below = [w for w in lock.wheels if w not in layering.own(lock.wheels)]
+                _wheels(target, lock, layering.companions(lock.wheels), work.store, held=below)
+            case "wheels-own":
+                _wheels(target, lock, layering.own(lock.wheels), work.store)
             case "wheels-dev":
                 _wheels(target, lock, lock.dev_wheels, work.store)
             case "wheels-build":
@@ -83,7 +86,7 @@ def _tool(store: Store, uv: WheelPin, target: Path) -> None:
     write_whole(note, uv.sha256.encode())
 
 
-def held(wheels: Sequence[WheelPin]) -> str:
+def constraints_of(wheels: Sequence[WheelPin]) -> str:
     """The constraints that keep torch, what is bound to it and CUDA as they are locked."""
     bound = {"torchvision", "torchaudio"}
     kept = [w for w in wheels if layering.kind(w.name) is not layering.Kind.REST or w.name in bound]
@@ -157,9 +160,19 @@ def _layout(target: Path, documents: oci.Documents, layers: Sequence[Layer], sto
         write_whole(folder / "index.json", documents.index)
 
 
-def _wheels(target: Path, lock: LockedImage, wheels: Sequence[WheelPin], store: Store) -> None:
+def _wheels(
+    target: Path,
+    lock: LockedImage,
+    wheels: Sequence[WheelPin],
+    store: Store,
+    *,
+    held: Sequence[WheelPin] | None = None,
+) -> None:
+    """The wheels of one step; held are those that its constraints keep, all of them unless said otherwise."""
     text = requirements_text(lock, wheels, "The wheels of one step")
-    constraints = held(lock.wheels) + (f"torch=={source_recipe.version(lock.image)}\n" if lock.source else "")
+    constraints = constraints_of(lock.wheels if held is None else held) + (
+        f"torch=={source_recipe.version(lock.image)}\n" if lock.source else ""
+    )
     files = {w.file: w.sha256 for w in wheels}
     _links(target, files, {"requirements.txt": text, "held.txt": constraints}, store)
 
