@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -124,8 +125,9 @@ def test_a_killed_set_up_is_taken_up_again_and_two_callers_get_one_engine() -> N
             "PYTHONPATH": str(ROOT),
         }
 
-        def start() -> subprocess.Popen[str]:
-            return subprocess.Popen([sys.executable, "-c", ENSURE], env=environment, stdout=subprocess.PIPE, text=True)
+        def start(*kept: int) -> subprocess.Popen[str]:
+            argv = [sys.executable, "-c", ENSURE]
+            return subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, text=True, pass_fds=kept)
 
         killed = start()
         while not list(fresh.path.glob("making-*/apt/cache")):
@@ -135,9 +137,13 @@ def test_a_killed_set_up_is_taken_up_again_and_two_callers_get_one_engine() -> N
         killed.communicate()
         assert engine_root.made(fresh.root) == ""
 
-        callers = [start(), start()]
+        there, here = os.pipe()  # as a caller's lock or pipe, which the engine must not keep open
+        callers = [start(here), start(here)]
+        os.close(here)
         answers = [caller.communicate()[0].split()[-1] for caller in callers]
         assert [caller.returncode for caller in callers] == [0, 0]
+        assert select.select([there], [], [], 0) == ([there], [], []) and os.read(there, 1) == b""
+        os.close(there)
         assert answers == [fresh.docker_host] * 2
         assert len(numbers(fresh, "unshare")) == 1
         assert list(fresh.path.glob("making-*")) == []

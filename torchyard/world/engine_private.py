@@ -180,6 +180,7 @@ def _start(home: Home, net: Net) -> None:
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_DUP2, log.fileno(), 1),
                 (os.POSIX_SPAWN_DUP2, log.fileno(), 2),
+                *((os.POSIX_SPAWN_CLOSE, number) for number in _inherited()),
             ],
             setsid=True,  # the engine outlives this process and its terminal
         )
@@ -197,6 +198,16 @@ def _start(home: Home, net: Net) -> None:
                 else "install Docker yourself, or see docs/engine.md",
             )
         time.sleep(POLL)
+
+
+def _inherited() -> list[int]:
+    """The files beside the standard streams that a child would get: a caller's lock or pipe, which is not the engine's."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the one that lists is closed already
+            if int(name) > 2 and os.get_inheritable(int(name)):
+                found.append(int(name))
+    return found
 
 
 def _check_root_directory() -> None:
