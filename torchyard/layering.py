@@ -9,12 +9,16 @@ from enum import StrEnum
 from .wheelpin import WheelPin
 
 LARGE = 200_000_000  # bytes; a CUDA wheel above it is a layer of its own, shared by every image that pins it
+SMALL = 1_000_000  # bytes; what torch requires below it is a layer of its own, so that moving such a one is quick
 _CUDA_NAMES = frozenset({"cuda-bindings", "cuda-pathfinder", "cuda-toolkit"})
 _TORCH_NAMES = frozenset({"torch", "triton", "pytorch-triton"})
 # What belongs to torch without being required by its wheel, and the tools that install.
 _EVERYWHERE = frozenset({"mkl", "numpy", "pip", "setuptools", "uv"})
 # What torch requires beside CUDA and triton (METADATA of 2.0 to 2.15), for a source build, which pins no torch wheel.
 _REQUIRED = frozenset({"filelock", "fsspec", "jinja2", "networkx", "setuptools", "sympy", "typing-extensions"})
+
+
+OWN = "wheels-own"  # the context of what the user adds
 
 
 class Kind(StrEnum):
@@ -30,6 +34,15 @@ class WheelLayer:
     """One layer of framework wheels: what it is called, and the wheels in it, sorted by name."""
 
     title: str
+    wheels: tuple[WheelPin, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Installed:
+    """One layer of wheels that a build step installs: the step's context, what they are, and the wheels, by name."""
+
+    context: str
+    words: str
     wheels: tuple[WheelPin, ...]
 
 
@@ -78,6 +91,17 @@ def own(wheels: Sequence[WheelPin]) -> tuple[WheelPin, ...]:
     """The wheels of the last layer: what packages.pip adds, with what that requires."""
     below = companions(wheels)
     return tuple(pin for pin in _by_kind(wheels)[Kind.REST] if pin not in below)
+
+
+def installed(wheels: Sequence[WheelPin]) -> tuple[Installed, ...]:
+    """The layers that build steps install, from the lowest; the user's own is the last, where there is one."""
+    below, both = companions(wheels), "that torch requires or every image has"
+    groups = (
+        ("wheels", f"{both}, the large ones", tuple(pin for pin in below if pin.size > SMALL)),
+        ("wheels-small", f"{both}, the small ones", tuple(pin for pin in below if pin.size <= SMALL)),
+        (OWN, "that packages.pip of env.yaml adds, with what they require", own(wheels)),
+    )
+    return tuple(Installed(context=name, words=words, wheels=pins) for name, words, pins in groups if pins)
 
 
 def _by_kind(wheels: Iterable[WheelPin]) -> dict[Kind, Sequence[WheelPin]]:

@@ -33,8 +33,8 @@ class DockerfileView:
     os_packages: int
     user_packages: int
     dev_packages: int
-    wheels: int
-    own_wheels: int
+    wheels: tuple[layering.Installed, ...]
+    own_wheels: tuple[layering.Installed, ...]  # one, or none
     dev_wheels: int
     env: tuple[tuple[str, str], ...]
     dev_env: tuple[tuple[str, str], ...]
@@ -85,13 +85,17 @@ def index(plan: Plan) -> str:
 def step_titles(lock: LockedImage) -> list[str]:
     """What to call the RUN steps of the Dockerfile, in their order."""
     titles = [f"{len(lock.group('os'))} packages of {lock.image.base.os}", "bytecode of the framework"]
-    titles.append(f"{len(layering.companions(lock.wheels))} more distributions")
+    titles += [f"{len(each.wheels)} more distributions" for each in _installed(lock, own=False)]
     if lock.group("user"):
         titles.append(f"{len(lock.group('user'))} packages of packages.apt")
-    if own := layering.own(lock.wheels):
-        titles.append(f"{len(own)} distributions of packages.pip")
+    titles += [f"{len(each.wheels)} distributions of packages.pip" for each in _installed(lock, own=True)]
     extend = [f"extend: {_short(step)}" for step in fragment.steps(lock.image.packages.extend)]
     return [*titles, *extend]
+
+
+def _installed(lock: LockedImage, *, own: bool) -> tuple[layering.Installed, ...]:
+    """The layers of distributions that are, or are not, the user's own."""
+    return tuple(each for each in layering.installed(lock.wheels) if (each.context == layering.OWN) is own)
 
 
 def _short(step: str, most: int = 60) -> str:
@@ -111,11 +115,9 @@ def tag(project: str, image_id: str) -> str:
 def contexts(lock: LockedImage) -> dict[str, str]:
     """The named contexts of an image, by name, as paths from the repository's top (base: the layout's folder)."""
     folder = CONTEXTS / lock.id
-    names = ["base", "debs-os", "wheels", "debs-dev", "wheels-dev"]
+    names = ["base", "debs-os", "debs-dev", "wheels-dev", *(each.context for each in layering.installed(lock.wheels))]
     if lock.group("user"):
         names.append("debs-user")
-    if layering.own(lock.wheels):
-        names.append("wheels-own")
     if lock.source:
         names += ["debs-build", "source", "wheels-build"]
     return {"steps": str(CONTEXTS / "steps"), **{name: str(folder / name) for name in names}}
@@ -155,8 +157,8 @@ def _dockerfile(lock: LockedImage, templates: Template) -> str:
         os_packages=len(lock.group("os")),
         user_packages=len(lock.group("user")),
         dev_packages=len(lock.group("dev")),
-        wheels=len(layering.companions(lock.wheels)),
-        own_wheels=len(layering.own(lock.wheels)),
+        wheels=_installed(lock, own=False),
+        own_wheels=_installed(lock, own=True),
         dev_wheels=len(lock.dev_wheels),
         env=_environment(lock),
         dev_env=_dev_environment(lock),

@@ -68,11 +68,12 @@ def _above(lock: LockedImage) -> list[Piece]:
     """The layers of build steps: each depends on all that is below it."""
     framework = [wheel for layer in layering.framework(lock.wheels) for wheel in layer.wheels]
     os, user = lock.group("os"), lock.group("user")
-    companions, own = layering.companions(lock.wheels), layering.own(lock.wheels)
+    installed = {each.context: each.wheels for each in layering.installed(lock.wheels)}
+    own = installed.pop(layering.OWN, ())
     base = lock.group("base")
     found = [_about("os", os, GROWS, on=base)]
     found.append(_about("bytecode", framework, 2.0, on=(*base, *os), share=BYTECODE))
-    found.append(_about("companions", companions, 3.0, on=(*base, *os)))
+    found += [_about(name, wheels, 3.0, on=(*base, *os)) for name, wheels in installed.items()]
     if user:
         found.append(_about("user", user, GROWS, on=(*base, *os)))
     if own:

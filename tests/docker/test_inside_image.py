@@ -76,7 +76,7 @@ def wheels(yard: Clone, cpu: dict[str, Any], tmp_path_factory: pytest.TempPathFa
     folder.chmod(0o755)
     _wheel(folder, "torch", "0.0.1")
     _wheel(folder, "needs_other_torch", "1.0", "torch==0.0.1")
-    (setuptools,) = (yard.root / ".torchyard" / "context" / yard.image("cpu") / "wheels").glob("setuptools-*.whl")
+    (setuptools,) = (yard.root / ".torchyard" / "context" / yard.image("cpu")).glob("wheels*/setuptools-*.whl")
     (folder / setuptools.name).write_bytes(setuptools.read_bytes())
     return folder
 

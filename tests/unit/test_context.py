@@ -76,15 +76,24 @@ def test_each_context_has_what_the_lock_pins_for_it_and_nothing_else(tmp_path: P
     work, made, base = ready(tmp_path)
     lay(work, made, base)
     where = {name: work.root / path for name, path in render.contexts(made).items()}
-    assert where.keys() == {"base", "steps", "debs-os", "debs-user", "debs-dev", "wheels", "wheels-own", "wheels-dev"}
+    assert where.keys() == {
+        "base",
+        "steps",
+        "debs-os",
+        "debs-user",
+        "debs-dev",
+        "wheels-small",
+        "wheels-own",
+        "wheels-dev",
+    }
     assert files(where["debs-os"]) == {"gcc_2.0-1+b2_amd64.deb": b"gcc deb"}
     assert files(where["debs-user"]) == {"git_2.0-1+b2_amd64.deb": b"git deb"}
     assert files(where["debs-dev"]) == {"gdb_2.0-1+b2_amd64.deb": b"gdb deb"}
-    for name, wheels in (("wheels", ("numpy", "uv")), ("wheels-own", ("torchvision",))):
+    for name, wheels in (("wheels-small", ("numpy", "uv")), ("wheels-own", ("torchvision",))):
         wanted = {w.file for w in made.wheels if w.name in wheels}
         assert files(where[name]).keys() == {*wanted, "requirements.txt", "held.txt"}
     assert b"torchvision" in files(where["wheels-own"])["held.txt"]
-    assert b"torchvision" not in files(where["wheels"])["held.txt"]  # an image with another one shares this layer
+    assert b"torchvision" not in files(where["wheels-small"])["held.txt"]  # an image with another one shares this layer
     assert files(where["wheels-dev"]).keys() == {made.dev_wheels[0].file, "requirements.txt", "held.txt"}
     assert files(where["steps"]).keys() == {*workspace.step_names(), "uv", "uv.from"}
     assert files(where["steps"])["uv"] == b"\x7fELF uv"
@@ -120,7 +129,7 @@ def test_what_left_the_lock_leaves_the_context(tmp_path: Path) -> None:
     lay(work, made, base)
     fewer = replace(made, wheels=tuple(w for w in made.wheels if w.name not in ("numpy", "nvidia-nvtx")))
     lay(work, fewer, base)
-    assert not [name for name in files(work.root / render.contexts(made)["wheels"]) if name.startswith("numpy")]
+    assert not [name for name in files(work.root / render.contexts(made)["wheels-small"]) if name.startswith("numpy")]
     layout = work.root / render.contexts(made)["base"]
     assert len(list((layout / "blobs" / "sha256").iterdir())) == 2 + 2
 
@@ -149,8 +158,8 @@ def test_files_have_the_same_modes_whatever_the_umask(tmp_path: Path, umask: int
 
 def test_what_a_killed_command_left_is_gone_after_the_next(tmp_path: Path) -> None:
     work, made, base = ready(tmp_path)
-    half = work.root / render.contexts(made)["wheels"]
-    rest = half.with_name(".wheels.abc123")
+    half = work.root / render.contexts(made)["wheels-small"]
+    rest = half.with_name(".wheels-small.abc123")
     rest.mkdir(parents=True)
     (rest / "half.whl").touch()
     half.mkdir()
@@ -179,7 +188,7 @@ def test_the_store_may_lie_on_another_disk_behind_a_link(tmp_path: Path) -> None
     (tmp_path / "p" / ".torchyard" / "store").symlink_to(tmp_path / "big")
     work, made, base = ready(tmp_path / "p")
     lay(work, made, base)
-    assert files(work.root / render.contexts(made)["wheels"])
+    assert files(work.root / render.contexts(made)["wheels-small"])
 
 
 def test_torch_what_is_bound_to_it_and_cuda_are_held_and_nothing_else(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lock_samples import wheel
 
 from torchyard import layering
-from torchyard.layering import LARGE, Kind
+from torchyard.layering import LARGE, SMALL, Kind
 from torchyard.wheelpin import WheelPin
 
 NAMES = ["torch", "triton", "nvidia-cublas", "nvidia-nvtx", "cuda-bindings", "numpy", "torchvision", "nvidia-ml-py"]
@@ -22,10 +22,9 @@ sets = st.lists(
 
 @given(sets)
 def test_every_wheel_is_in_one_layer(wheels: list[WheelPin]) -> None:
-    laid = [w for layer in layering.framework(wheels) for w in layer.wheels] + [
-        *layering.companions(wheels),
-        *layering.own(wheels),
-    ]
+    layers = [*layering.framework(wheels), *layering.installed(wheels)]
+    laid = [w for layer in layers for w in layer.wheels]
+    assert all(layer.wheels for layer in layers)
     assert sorted(w.name for w in laid) == sorted(w.name for w in wheels)
 
 
@@ -36,6 +35,7 @@ def test_the_order_in_which_wheels_come_is_no_matter(wheels: list[WheelPin], ran
     assert layering.framework(mixed) == layering.framework(wheels)
     assert layering.companions(mixed) == layering.companions(wheels)
     assert layering.own(mixed) == layering.own(wheels)
+    assert layering.installed(mixed) == layering.installed(wheels)
 
 
 @given(sets)
@@ -72,6 +72,14 @@ def test_a_requirement_of_the_user_leaves_what_torch_requires_alone(torch: str) 
     assert layering.companions([*below, *users]) == layering.companions(below)
     assert [w.name for w in layering.companions(below)] == ["fsspec", "mpmath", "numpy", "pip", "sympy", "uv"]
     assert [w.name for w in layering.own([*below, *users])] == ["datasets", "pandas", "torchvision"]
+
+
+def test_what_is_small_and_the_users_own_lie_above_what_is_large() -> None:
+    wheels = [requiring("torch", "sympy", "fsspec"), wheel("sympy", size=SMALL + 1), wheel("fsspec", size=SMALL)]
+    wheels += [wheel("numpy", size=SMALL + 1), wheel("pandas", size=SMALL + 1)]
+    layers = [(layer.context, [w.name for w in layer.wheels]) for layer in layering.installed(wheels)]
+    assert layers == [("wheels", ["numpy", "sympy"]), ("wheels-small", ["fsspec"]), ("wheels-own", ["pandas"])]
+    assert layering.installed(wheels[:1]) == ()
 
 
 def test_requirements_that_go_in_a_circle_are_followed_once() -> None:

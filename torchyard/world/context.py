@@ -38,6 +38,8 @@ def lay_out(lock: LockedImage, base: oci.Start, work: Workspace, *, say: Callabl
     layers = _framework(lock, work, say)
     documents = oci.documents(base, layers, arch=lock.image.arch, epoch=lock.epoch)
     blobs = [*base.layers, *(layer for layer, _ in layers)]
+    installed = {each.context: each.wheels for each in layering.installed(lock.wheels)}
+    not_own = [pin for pin in lock.wheels if pin not in installed.get(layering.OWN, ())]
     for name, path in render.contexts(lock).items():
         target = work.root / path
         match name:
@@ -45,15 +47,14 @@ def lay_out(lock: LockedImage, base: oci.Start, work: Workspace, *, say: Callabl
                 continue
             case "base":
                 _layout(target, documents, blobs, work.store)
-            case "wheels":
-                below = [w for w in lock.wheels if w not in layering.own(lock.wheels)]
-                _wheels(target, lock, layering.companions(lock.wheels), work.store, held=below)
-            case "wheels-own":
-                _wheels(target, lock, layering.own(lock.wheels), work.store)
             case "wheels-dev":
                 _wheels(target, lock, lock.dev_wheels, work.store)
             case "wheels-build":
                 _wheels(target, lock, lock.build_wheels, work.store)
+            case layering.OWN:
+                _wheels(target, lock, installed[name], work.store)
+            case _ if name in installed:
+                _wheels(target, lock, installed[name], work.store, held=not_own)
             case "source":
                 assert lock.source is not None
                 _links(target, {source_recipe.FILE: lock.source.sha256}, {}, work.store)
