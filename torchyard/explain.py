@@ -237,6 +237,9 @@ def _notes(cell: Cell, build: Build | None, catalog: Catalog) -> tuple[str, ...]
     told: list[str] = []
     if split := drivers.split_modules(cell.gpus, catalog):
         told.append(split)
+    if driver := drivers.driver_note(cell, catalog):
+        told.append(driver)
+    told += code.last_wheels(cell, catalog)
     major = (cell.cuda or "").split(".")[0]
     for gap in catalog.library_gaps():
         who = [g.id for g in cell.gpus if g.cc == gap.cc]

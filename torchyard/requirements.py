@@ -9,6 +9,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from torchyard import wheelpin
 from torchyard.errors import Incompatible, InputError, YardError, raise_all
 
 # Options that a requirements file may hold and this one may not, with the way to say the same.
@@ -98,6 +99,28 @@ def check_torch(requirement: Requirement, torch: str, where: str) -> None:
             where=where,
             hint="remove the line: torch is the key software.torch of env.yaml (or torch of the hardware entry)",
         )
+
+
+def against(lines: Sequence[str], *, torch: str, cuda: str | None, where: str) -> list[YardError]:
+    """What among checked requirements no image of this torch and CUDA can have: another torch, another CUDA's build."""
+    found: list[YardError] = []
+    for line in lines:
+        requirement = Requirement(line)
+        other = wheelpin.cuda_major(canonicalize_name(requirement.name))
+        try:
+            check_torch(requirement, torch, where)
+        except YardError as error:
+            found.append(error)
+        if cuda and other and other != cuda.split(".")[0]:
+            found.append(
+                Incompatible(
+                    f"{requirement} is made for CUDA {other}; torch {torch} brings CUDA {cuda}",
+                    where=where,
+                    hint=f"take the build for CUDA {cuda.split('.')[0]}, or set cuda: to one of CUDA {other} that this"
+                    " torch has (./yard explain)",
+                )
+            )
+    return found
 
 
 def names(requirements: Sequence[str]) -> frozenset[str]:

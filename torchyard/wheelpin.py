@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,9 @@ COMPILER = {
     "-cu12": ("nvidia-cuda-cccl", "nvidia-cuda-nvcc"),
     "-cu11": ("nvidia-cuda-nvcc",),
 }
+
+_MAJOR = re.compile(r"-(?:cu|cuda)(\d{2})x?$")
+_OF_NVIDIA = ("nvidia-", "cuda-")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,6 +46,21 @@ def dev_requirements(pins: Sequence[WheelPin], extras: Sequence[str] = ("cccl", 
             release = ".".join(runtime.split(".")[:2])
             return tuple(f"{part}{suffix}=={release}.*" for part in parts if f"{part}{suffix}" not in versions)
     return ()
+
+
+def cuda_major(name: str) -> str:
+    """The major version of CUDA that a distribution names as its own (nvidia-nccl-cu12, cupy-cuda12x), else empty."""
+    found = _MAJOR.search(name)
+    return found[1] if found else ""
+
+
+def strangers(pins: Sequence[WheelPin], cuda: str | None) -> tuple[tuple[WheelPin, tuple[str, ...]], ...]:
+    """The pins of another CUDA than the image's (of any, in a CPU image), each with who requires it."""
+    want = cuda.split(".")[0] if cuda else ""
+    found = [
+        pin for pin in pins if cuda_major(pin.name) not in ("", want) or (not cuda and pin.name.startswith(_OF_NVIDIA))
+    ]
+    return tuple((pin, tuple(sorted(each.name for each in pins if pin.name in each.requires))) for pin in found)
 
 
 def carries_nvcc(pins: Sequence[WheelPin]) -> bool:

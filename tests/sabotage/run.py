@@ -68,6 +68,7 @@ def copy(place: Path) -> None:
     """A copy of what the tests need."""
     skip = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "torchyard", place / "torchyard", ignore=skip)
+    shutil.copytree(ROOT / "templates", place / "templates")
     shutil.copytree(ROOT / "tests" / "facts", place / "tests" / "facts", ignore=skip)
     (place / "tests" / "unit").mkdir()
     for path in (ROOT / "tests" / "unit").glob("*.py"):

@@ -42,6 +42,7 @@ class Gpu(Row):
     precision: tuple[str, ...]
     aliases: tuple[str, ...] = ()
     mig: tuple[str, ...] = ()
+    nvswitch: bool = False  # boards of eight join theirs by NVSwitch: they need the fabric manager
     tflops: Mapping[str, float] = field(default_factory=dict)
     tflops_source: str = ""
 

@@ -8,6 +8,7 @@ from typing import Any
 from ..finding import Finding, State
 from ..lock import LockedImage
 from ..plan import BuildKind
+from . import loading
 from .cpu_ends import by, named
 
 PURPOSE = {
@@ -33,7 +34,7 @@ def versions(lock: LockedImage, seen: Mapping[str, Any]) -> list[Finding]:
             if locked or name == "torch":
                 findings.append(_load(name, "no module of this name", fix))
         elif "error" in module:
-            findings.append(_load(name, str(module["error"]), fix))
+            findings.append(_load(name, loading.told(str(module["error"]), module.get("nvjitlink", ())), fix))
         else:
             findings += _version(lock, name, module, fix)
     return findings

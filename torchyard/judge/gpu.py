@@ -60,6 +60,7 @@ class Expected:
     driver_min: str = ""
     fabric: str = "none"  # none | ib | roce
     nvlink: bool = False
+    nvswitch: bool = False
     mig: str = ""
     tflops: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
@@ -75,6 +76,7 @@ def expected(cell: Cell, catalog: Catalog, *, fabric: str = "none", mig: str = "
         driver_min=cell.driver_min,
         fabric=fabric,
         nvlink=bool(rows) and all(row.nvlink for row in rows),
+        nvswitch=any(row.nvswitch for row in rows),
         mig=mig,
         tflops=dict(rows[0].tflops) if len(rows) == 1 else {},
     )

@@ -24,6 +24,11 @@ ERRORS = {
 PRECISION = {"fp16": "float16", "bf16": "bfloat16", "tf32": "tf32", "fp8": "float8"}  # the catalogue's word: ours
 LEAST_OF_PEAK = 0.4  # of the catalogue's dense figure, for a square product of 8192: less means that something is wrong
 UNTOLD = "nothing is told"
+NOT_STARTED = {  # what CUDA says where it does not start, by its number
+    802: "system not yet initialized",
+    803: "unsupported display driver / cuda driver combination",
+    804: "forward compatibility was attempted on non supported HW",
+}
 CLOCKS = 0.2  # how far the events of the device and the clock of the host may be apart
 
 
@@ -31,8 +36,9 @@ def devices(want: Expected, seen: Mapping[str, Any]) -> list[Finding]:
     """The devices are those of the entry, as many, of its capabilities; MIG is named as such."""
     found = seen["devices"]
     if "error" in seen:
-        fix = "see what it says: a driver that is missing in the container, or too old for this CUDA"
-        return [_finding("gpu.devices", "CUDA starts", False, "no error", seen["error"], fix)]
+        loaded = ", ".join(seen.get("libcuda", ()))
+        told = seen["error"] + (f"; libcuda is {loaded}" if loaded else "")
+        return [_finding("gpu.devices", "CUDA starts", False, "no error", told, _start(want, seen))]
     listed = [(card, profile) for card, profiles in seen.get("slices", ()) for profile in profiles]
     slices = len(listed) or sum(bool(each.get("mig")) for each in found)
     told = ", ".join(f"{each['name']} ({each['cc']})" + (" MIG slice" if each.get("mig") else "") for each in found)
@@ -49,6 +55,33 @@ def devices(want: Expected, seen: Mapping[str, Any]) -> list[Finding]:
     expected = f"{want.count} of {' or '.join(want.names)} ({', '.join(want.capabilities)})"
     expected += f" MIG {want.mig}" if want.mig else ""
     return [_finding("gpu.devices", "the devices of the entry", good, expected, told or "none", fix)]
+
+
+def _start(want: Expected, seen: Mapping[str, Any]) -> str:
+    """What mends a CUDA that does not start: each error of its own (cuda.h) has its own cause."""
+    error = seen["error"]
+    code = next((code for code, said in NOT_STARTED.items() if f"Error {code}" in error or said in error), 0)
+    version = seen["driver"] or "the version that nvidia-smi shows"
+    match code:
+        case 802 if want.nvswitch:
+            return (
+                "on machines with NVSwitch the fabric manager has to run, in the driver's own version"
+                f" ({version}): systemctl status nvidia-fabricmanager"
+            )
+        case 802:
+            return "the devices have not started: nvidia-smi must list them on the host, dmesg says what stops them"
+        case 803:
+            return (
+                f"libcuda in the container and the kernel module ({version}) are of two drivers: load the module"
+                " anew or reboot, then make the CDI specification anew: nvidia-ctk cdi generate"
+            )
+        case 804:
+            return (
+                f"CUDA's compatibility libcuda was loaded, which {' or '.join(want.names)} does not take: drop its"
+                " folder (compat) from LD_LIBRARY_PATH and /etc/ld.so.conf.d, or install a newer driver on the host"
+            )
+        case _:
+            return "see what it says: a driver that is missing in the container, or too old for this CUDA"
 
 
 def _is(name: str, wanted: Collection[str]) -> bool:

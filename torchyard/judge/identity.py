@@ -8,6 +8,7 @@ from typing import Any
 from .. import source_recipe
 from ..finding import Finding, State
 from ..lock import LockedImage
+from . import loading
 
 
 def judge(lock: LockedImage, facts: Mapping[str, Any]) -> list[Finding]:
@@ -16,7 +17,12 @@ def judge(lock: LockedImage, facts: Mapping[str, Any]) -> list[Finding]:
     torch = facts["torch"]
     if "error" in torch:
         failed = Finding(
-            rule="torch.import", state=State.FAIL, what="torch loads", expected="no error", seen=torch["error"], fix=fix
+            rule="torch.import",
+            state=State.FAIL,
+            what="torch loads",
+            expected="no error",
+            seen=loading.told(torch["error"]),
+            fix=fix,
         )
         return [_python(lock, facts, fix), failed, *_distributions(lock, facts, fix)]
     image = lock.image

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from torchyard.matrix import variables
 from torchyard.yaml_source import quote
 
 ALLOWED = ("ARG", "ENV", "EXPOSE", "HEALTHCHECK", "LABEL", "RUN", "SHELL", "STOPSIGNAL", "USER", "VOLUME", "WORKDIR")
@@ -25,7 +26,10 @@ REFUSED = {
 _HEREDOC = re.compile(r"<<(-?)([\"']?)([A-Za-z_][A-Za-z0-9_]*)\2")
 _RUN = re.compile(r"^(\s*RUN)(?=\s|\\|$)(.*)$", re.IGNORECASE)
 _MOUNT = "--network=none --mount=type=bind,from=steps,target=/run/yard/steps"
-_GPU_USE = re.compile(r"\bnvidia-smi\b|\.cuda\(\)|device=[\"']?cuda|torch\.cuda\.(?!is_available)")
+_GPU_USE = re.compile(
+    r"\bnvidia-smi\b|\.cuda\(|\bdevice=\\?[\"']?cuda|\b(?:to|device|set_default_device)\(\\?[\"']cuda"
+    r"|torch\.cuda\.(?!is_available)"
+)
 
 
 def problems(text: str) -> Iterator[tuple[int, str, str]]:
@@ -71,7 +75,13 @@ def _judge(number: int, instruction: str) -> Iterator[tuple[int, str, str]]:
             "build steps have no network and no other files",
         )
     elif name == "RUN" and _GPU_USE.search(instruction):
-        yield number, "a build step has no GPU; this one uses it", "do it when the image is verified or run"
+        yield (
+            number,
+            "a build step has no GPU; this one uses it",
+            "do it when the image is verified or run: the driver's library (libcuda.so.1) is there from then on only",
+        )
+    elif name == "ENV" and (wrong := variables.of_instruction(instruction)) is not None:
+        yield number, *wrong
 
 
 def _instructions(text: str) -> Iterator[tuple[int, str]]:

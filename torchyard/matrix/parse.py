@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from torchyard import errors, yaml_source
-from torchyard.matrix import fragment, keys
+from torchyard.matrix import fragment, keys, variables
 from torchyard.matrix.shape import BAD, Known, Reader
 from torchyard.matrix.values import AUTO, Allow, Budget, Hardware, Matrix, Site, Software, Source, WantedCell
 from torchyard.plan import Base, BaseKind, BuildKind, PackageSet
@@ -28,19 +28,6 @@ _CODENAMES = {
     "bullseye": "debian-11", "bookworm": "debian-12", "trixie": "debian-13", "bionic": "ubuntu-18.04",
     "focal": "ubuntu-20.04", "jammy": "ubuntu-22.04", "noble": "ubuntu-24.04", "resolute": "ubuntu-26.04",
 }  # fmt: skip
-_OURS = {
-    "PATH": "it would hide the environment of torch; use extend for a program elsewhere",
-    "LD_PRELOAD": "a library before all others makes the checks of the image worthless",
-    "VIRTUAL_ENV": "it is the image's own",
-    "PYTHONHOME": "it would hide the Python of the image",
-    "PYTHONNOUSERSITE": "it is the image's own",
-    "NVIDIA_REQUIRE_CUDA": "it follows the driver rule; overrule the rule with allow",
-    "SOURCE_DATE_EPOCH": "it is the build's own, from the lock",
-    "PIP_CONSTRAINT": "it holds torch in the image",
-    "UV_CONSTRAINT": "it holds torch in the image",
-    "DEBIAN_FRONTEND": "it belongs to a build step, not to an image",
-}
-_SECRET = re.compile(r"(?i).*(TOKEN|PASSWORD|PASSWD|SECRET|API_?KEY|ACCESS_KEY|PRIVATE_KEY)")
 
 
 def know_all(kind: str, name: str) -> tuple[str, str] | None:
@@ -233,22 +220,8 @@ class _Maker:
     def _env(self, path: str, env: dict[str, str | None]) -> None:
         for name, value in env.items():
             place = f"{path}.env.{name}" if path else f"env.{name}"
-            if name in _OURS:
-                self.tell(place, f"{name} cannot be set here: {_OURS[name]}", "leave it out")
-            elif value and _SECRET.fullmatch(name):
-                self.tell(
-                    place,
-                    f"{name} looks like a secret; an image tells it to all who can pull it",
-                    "give it when the image is run",
-                )
-            elif value and name in ("LD_LIBRARY_PATH", "LIBRARY_PATH") and "stubs" in value:
-                self.tell(
-                    place,
-                    "the stubs of the CUDA toolkit would hide the driver's own library",
-                    "leave the stubs directory out",
-                )
-            elif value and name == "LD_LIBRARY_PATH" and re.search(r"cuda|nvidia|cudnn", value, re.IGNORECASE):
-                self.tell(place, "another CUDA on the loader's path takes the place of the wheel's own", "leave it out")
+            if (wrong := variables.complaint(name, value)) is not None:
+                self.tell(place, *wrong)
 
     def _packages(self, path: str, given: dict[str, Any]) -> PackageSet:
         """The package set of the file (empty path) or of an entry, over the file's."""

@@ -161,6 +161,40 @@ def gpu_code(cell: Cell, catalog: Catalog) -> Answer:
     return passed(f"{code.of} runs on {'; '.join(told)}", *code.rows)
 
 
+def last_wheels(cell: Cell, catalog: Catalog) -> tuple[str, ...]:
+    """For each GPU that newer releases have no wheel for: the last one that has, and its builds."""
+    if cell.cuda is None:
+        return ()
+    told = []
+    for gpu in cell.gpus:
+        last = _last_served(gpu.cc, cell.arch, catalog) if gpu.proven("cc") else None
+        if last is not None and last[0] != catalog.releases[0].version:
+            release, tags = last
+            since = f"no later wheel of the catalogue of {catalog.date} runs on it"
+            told.append(
+                f"{gpu.id} ({gpu.cc}): torch {release} ({', '.join(tags)}) is the last with code for it; {since}"
+            )
+    return tuple(told)
+
+
+@lru_cache(maxsize=1024)
+def _last_served(cc: str, arch: str, catalog: Catalog) -> tuple[str, tuple[str, ...]] | None:
+    """The newest release with a wheel that runs on this compute capability, and the tags of those; None: unknown."""
+    for release in catalog.releases:
+        builds = [b for b in catalog.builds_of(release.version, arch) if b.cuda]
+        tags = tuple(
+            b.tag
+            for b in builds
+            if any(sass_runs(s, cc, b.cuda or "", catalog) for s in b.sass)
+            or any(ptx_runs(p, cc, catalog) for p in b.ptx)
+        )
+        if tags:
+            return release.version, tags
+        if not all(b.sass for b in builds):  # what is inside was not read
+            return None
+    return None
+
+
 def _digits(target: str) -> str:
     return target.replace(".", "")
 

@@ -35,8 +35,11 @@ def known(cell: Cell, catalog: Catalog) -> Answer:
         return refused(f"cuDNN {cell.cudnn} is withdrawn", *packages[:1])
     if any(cell.cudnn in p.pre_releases for p in packages):
         return refused(f"cuDNN {cell.cudnn} is a pre-release", *packages[:1])
-    best = newest([p.all[-1] for p in packages]) if packages else "none"
-    return refused(f"there is no cuDNN {cell.cudnn}; the newest known is {best}", *packages[:1])
+    ends = [v for p in packages for v in (p.all[0], p.all[-1])]
+    first, last = (min(ends, key=numbers), newest(ends)) if ends else ("none", "none")
+    return refused(
+        f"cuDNN {cell.cudnn} is not among NVIDIA's wheels in the catalogue ({first} to {last})", *packages[:1]
+    )
 
 
 def on_gpu(cell: Cell, catalog: Catalog) -> Answer:

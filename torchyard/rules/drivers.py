@@ -21,11 +21,28 @@ def driver_cuda(cell: Cell, catalog: Catalog) -> Answer:
     needs = f"CUDA {cell.cuda} runs from driver {floor.min_driver}"
     if cell.driver is None:
         return passed(needs, floor)
+    branch = catalog.branch_of(cell.driver)
+    has = f"driver {cell.driver}" + (f" (reports CUDA {branch.max_cuda})" if branch else "")
     if not below(cell.driver, floor.min_driver):
-        return passed(f"driver {cell.driver}; {needs}", floor)
+        return passed(f"{has}; {needs}", floor)
     if cell.cuda_compat:
         return _forward(cell, catalog)
-    return refused(f"driver {cell.driver}; {needs}", floor, proven=floor.proven())
+    return refused(f"{has}; {needs}", floor, proven=floor.proven())
+
+
+def driver_note(cell: Cell, catalog: Catalog) -> str:
+    """Which number of a host counts, and that an older driver of the same CUDA major does; empty without a driver."""
+    branch = catalog.branch_of(cell.driver) if cell.driver and cell.cuda else None
+    if cell.driver is None or cell.cuda is None or branch is None:
+        return ""
+    counts = "the driver's version (nvidia-smi) counts; a CUDA toolkit (nvcc) on the host is never used"
+    floor = catalog.driver_floor(_major(cell.cuda))
+    if not below(branch.max_cuda, cell.cuda) or floor is None or below(cell.driver, floor.min_driver):
+        return counts
+    return (
+        f"driver {cell.driver} reports CUDA {branch.max_cuda}; CUDA {cell.cuda} runs on it by minor-version "
+        f"compatibility, for code that is not only PTX; {counts}"
+    )
 
 
 def _forward(cell: Cell, catalog: Catalog) -> Answer:

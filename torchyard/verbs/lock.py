@@ -10,9 +10,9 @@ from pathlib import PurePosixPath
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from .. import groups, layering
+from .. import groups, layering, requirements, wheelpin
 from .. import lock as locks
-from ..errors import CheckFailed, Incompatible, InputError, raise_all
+from ..errors import CheckFailed, Incompatible, InputError, YardError, raise_all
 from ..lock import LockedImage, Tools
 from ..ospin import OsPin
 from ..plan import Base, BaseKind, BuildKind, Image
@@ -78,7 +78,7 @@ def _lock(project: Project, images: Sequence[Image], upgrade: str, say: Say) -> 
             raise InputError(
                 f"no lock pins a package {upgrade!r}", hint="--upgrade takes `os` or the name of a pinned package"
             )
-    raise_all([problem for image in wanted for problem in _not_yet(image)])
+    raise_all([problem for image in wanted for problem in (*_not_yet(image), *_asked_against(image))])
     locker = _Locker(project, [each for each in previous.values() if each], upgrade, say)
     made = {image.id: locker.image(image, previous[image.id]) for image in wanted}
     done = {key: value for key, value in {**previous, **made}.items() if value is not None}
@@ -245,7 +245,10 @@ class _Locker:
             )
 
         found = resolved()
-        return found if not (other := _other_cudnn(image, found)) else resolved(other)
+        if other := _other_cudnn(image, found):
+            found = resolved(other)
+        foreign(image, found, self.say)
+        return found
 
     def _source(self, image: Image, found: Sequence[WheelPin]) -> SourcePin:
         """The source that is compiled: the commit given, else the one that the release's own wheel names."""
@@ -365,6 +368,36 @@ def _not_yet(image: Image) -> list[Incompatible]:
             )
         )
     return told
+
+
+def _asked_against(image: Image) -> list[YardError]:
+    """What of the user's requirements the torch or the CUDA of this image rules out, whatever the indexes have."""
+    where = f"env.yaml  packages.pip, for {image.id}"
+    return requirements.against(image.packages.pip, torch=image.torch_requirement, cuda=image.cuda, where=where)
+
+
+def foreign(image: Image, found: Sequence[WheelPin], say: Say) -> None:
+    """Raise Incompatible where wheels of another CUDA come in; say which CUDA wheels come into a CPU image."""
+    strange = wheelpin.strangers(found, image.cuda)
+    if not image.cuda and strange:
+        told = [f"{pin.name}{_for(who)} {pin.size / 1e6:.0f} MB" for pin, who in strange]
+        say(f"{image.id}: a CPU image with wheels of CUDA: {', '.join(told)}")
+        return
+    raise_all(
+        [
+            Incompatible(
+                f"{pin.name} {pin.version}{_for(who)} is of CUDA {wheelpin.cuda_major(pin.name)};"
+                f" torch {image.torch} brings CUDA {image.cuda}",
+                where=f"env.yaml  packages.pip, for {image.id}",
+                hint=f"take another version or build of {' or '.join(who) or pin.name}, or another cuda:",
+            )
+            for pin, who in strange
+        ]
+    )
+
+
+def _for(who: Sequence[str]) -> str:
+    return f" (for {', '.join(who)})" if who else ""
 
 
 def _stale(found: LockedImage | None, image: Image) -> bool:

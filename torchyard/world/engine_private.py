@@ -201,7 +201,7 @@ def _start(home: Home, net: Net) -> None:
 
 
 def _inherited() -> list[int]:
-    """The files beside the standard streams that a child would get: a caller's lock or pipe, which is not the engine's."""
+    """The files beside the standard streams that a child would get, such as a lock or a pipe of a caller."""
     found = []
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):  # the one that lists is closed already

@@ -7,6 +7,8 @@ import re
 import shutil
 import subprocess
 
+from . import mapped
+
 VARIABLES = ("CUDA_", "NVIDIA_")  # what their names begin with
 SMI_SECONDS = 20
 
@@ -29,7 +31,8 @@ def facts(device):
         torch.cuda.init()
         return dict(seen, devices=[_one(torch, index) for index in range(torch.cuda.device_count())])
     except Exception as error:  # no driver, one that is too old, no permission: each says so
-        return dict(seen, devices=[], error=type(error).__name__ + ": " + str(error)[:1000])
+        told = type(error).__name__ + ": " + str(error)[:1000]
+        return dict(seen, devices=[], error=told, libcuda=mapped(words=("libcuda.so",)))
 
 
 def _one(torch, index):

@@ -27,6 +27,16 @@ def facts(device):
     }
 
 
+def searched(name, folders=None):
+    """The files whose names begin so in the folders of LD_LIBRARY_PATH, which a loader takes first."""
+    folders = os.environ.get("LD_LIBRARY_PATH", "") if folders is None else folders
+    found = []
+    for folder in folders.split(":"):
+        files = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+        found += [os.path.realpath(os.path.join(folder, file)) for file in files if file.startswith(name)]
+    return list(dict.fromkeys(found))
+
+
 def _name():
     try:
         return pwd.getpwuid(os.getuid()).pw_name
@@ -42,7 +52,10 @@ def _module(name):
             module = importlib.import_module(name)
         except Exception as error:
             absent = isinstance(error, ModuleNotFoundError) and error.name == name
-            return {"absent": True} if absent else {"error": type(error).__name__ + ": " + str(error)[:1500]}
+            if absent:
+                return {"absent": True}
+            told = type(error).__name__ + ": " + str(error)[:1500]
+            return dict({"error": told}, **({"nvjitlink": searched("libnvJitLink.so")} if "nvJitLink" in told else {}))
     found = {"version": getattr(module, "__version__", ""), "file": getattr(module, "__file__", "") or ""}
     try:
         found["installed"] = installed(name)
