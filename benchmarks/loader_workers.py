@@ -3,18 +3,20 @@
 python benchmarks/loader_workers.py [--runs N] [--batches N]
 
 Needs a Python with torch. The job reads synthetic images of ImageNet's shape and computes nothing. "Half the cores" and
-"four times the cores" run beside ours, in turns; medians are printed, nothing is asserted.
+"four times the cores" run beside ours, in turns. Prints JSON: images a second, and ours as a part of the others', with
+an interval from resampling the rounds; asserts nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
-import statistics
 import sys
 import time
 from pathlib import Path
 
+import medians
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
@@ -57,15 +59,17 @@ def main() -> None:
     )
     choices = {"ours": ours.workers, "half the cores": max(1, cores // 2), "four times the cores": 4 * cores}
     rates: dict[str, list[float]] = {name: [] for name in choices}
-    for _ in range(asked.runs):
-        for name, workers in choices.items():
+    for number in range(asked.runs):
+        for name, workers in list(choices.items())[:: 1 if number % 2 else -1]:
             rates[name].append(rate(source.train, workers, asked.batches, batch, ours.prefetch))
-    for name, workers in choices.items():
-        print(f"{name:22} {workers:3} processes  {statistics.median(rates[name]):8.0f} images/s")
+            print(f"{name}, {workers} processes: {rates[name][-1]:.0f} images/s", file=sys.stderr, flush=True)
+    figures = {name: {"processes": choices[name], **medians.told(rates[name], 0)} for name in choices}
+    ratios = {}
     for name in list(choices)[1:]:
-        pairs = statistics.median(a / b for a, b in zip(rates["ours"], rates[name], strict=True))
-        print(f"ours / {name}: {pairs:.3f} (budget 1 or more)")
-    print(f"load {os.getloadavg()[0]:.1f} on {cores} CPUs")
+        pairs = [a / b for a, b in zip(rates["ours"], rates[name], strict=True)]
+        ratios[f"ours / {name}"] = {**medians.told(pairs), "budget": 1.0}
+    load = round(os.getloadavg()[0], 1)
+    print(json.dumps({"runs": asked.runs, "cpus": cores, "load": load, "ratio": ratios, "images/s": figures}, indent=1))
 
 
 if __name__ == "__main__":

@@ -3,12 +3,14 @@
 python benchmarks/train_step.py [--runs N] [--steps N] [--threads N] [-- OPTIONS OF train.py]
 
 Needs a Python with torch. The bare loop has the same model, data, optimiser, clipping and precision, and no
-accumulation, guard, log, checkpoint or prefetcher. Prints milliseconds and a ratio beside its budget; asserts nothing.
+accumulation, guard, log, checkpoint or prefetcher. Prints JSON: milliseconds, and their ratio beside its budget, with
+an interval from resampling the pairs, by the clock and by the CPUs' time; asserts nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import sys
@@ -18,6 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import medians
 import torch
 from torch import nn
 from torch.nn import functional
@@ -113,11 +116,16 @@ def main() -> None:
                     sys.stdout = shown
             pairs.append(pair)
             told = (f"{name} {wall * 1e3:.2f} ms, CPU {cpu * 1e3:.2f} ms" for name, (wall, cpu) in sorted(pair.items()))
-            print("; ".join(told), flush=True)
+            print("; ".join(told), file=sys.stderr, flush=True)
+    figures: dict[str, Any] = {}
     for kind, words in enumerate(("clock", "CPU")):
-        ratio = statistics.median(pair["reference"][kind] / pair["bare"][kind] for pair in pairs)
-        print(f"reference / bare, by {words}: {ratio:.3f} (budget {BUDGET})")
-    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs")
+        milliseconds = {
+            name: medians.told([pair[name][kind] * 1e3 for pair in pairs]) for name in ("bare", "reference")
+        }
+        ratio = medians.told([pair["reference"][kind] / pair["bare"][kind] for pair in pairs])
+        figures[words] = {"ratio": {**ratio, "budget": BUDGET}, "milliseconds": milliseconds}
+    load = round(os.getloadavg()[0], 1)
+    print(json.dumps({"runs": asked.runs, "cpus": os.cpu_count(), "load": load, "by": figures}, indent=1))
 
 
 if __name__ == "__main__":

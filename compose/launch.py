@@ -7,6 +7,7 @@ error of the rank that failed first last, and with that rank's exit code. It nee
 """
 
 import contextlib
+import errno
 import glob
 import json
 import logging
@@ -57,6 +58,18 @@ def raise_limits():
             continue  # threads would get stacks of that size
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(number, (hard, hard))
+
+
+def locked_memory():
+    """What to say where a rank cannot lock all the memory it wants; its limit is the container's, not the host's."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    if soft == resource.RLIM_INFINITY:
+        return ""
+    return (
+        f"each rank can lock {soft >> 10} KiB of memory, {hard >> 10} at most; NCCL over InfiniBand wants it unlimited."
+        " A container has this limit of its engine's service, not of limits.conf or of a shell: LimitMEMLOCK=infinity"
+        " for that service, or TORCHYARD_LIMITS=raised in .env where it may raise limits; then start the job anew"
+    )
 
 
 def cpus(root="/"):
@@ -166,24 +179,82 @@ def interface(address):
     return ""
 
 
+def name_interface(name):
+    """Have gloo and NCCL use this network interface; without the equals sign NCCL takes every one that begins so."""
+    fill("GLOO_SOCKET_IFNAME", name)
+    fill("NCCL_SOCKET_IFNAME", f"={name}")
+
+
+def check_own(host, address, port):
+    """Raise where the first node cannot listen there: the address is another machine's, or the port is taken."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # what closed lately does not count
+        try:
+            probe.bind((address, port))
+            probe.listen()
+            return
+        except OSError as error:
+            why = error
+    if why.errno == errno.EADDRINUSE:
+        raise Problem(
+            f"port {port} of {address} is in use on the first node{holder(port)}",
+            f"end what holds it, or name a free one for all nodes: TORCHYARD_RENDEZVOUS={host}:{free_port(address)}",
+            SURROUNDINGS,
+        )
+    raise Problem(
+        f"the first node has to listen on {host} ({address}) port {port} and cannot: {why}",
+        "name this node as the others reach it: TORCHYARD_RENDEZVOUS=name:port",
+        SURROUNDINGS,
+    )
+
+
+def free_port(address):
+    """A port on which nothing listens."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind((address, 0))
+        return probe.getsockname()[1]
+
+
+def holder(port, root="/proc"):
+    """Which process listens on this port, in words; empty where it is not ours to see."""
+    wanted = set()
+    for table in ("net/tcp", "net/tcp6"):
+        for line in _text(root, table).splitlines()[1:]:
+            words = line.split()
+            if len(words) > 9 and words[3] == "0A" and int(words[1].rpartition(":")[2], 16) == port:
+                wanted.add(f"socket:[{words[9]}]")
+    for path in glob.glob(os.path.join(root, "[0-9]*/fd/*")):
+        with contextlib.suppress(OSError):
+            if os.readlink(path) in wanted:
+                pid = os.path.relpath(path, root).split(os.sep)[0]
+                return f", by process {pid} ({_text(root, f'{pid}/comm').strip()})"
+    return ""
+
+
 def rendezvous(nodes, node):
     """torchrun's options for where the nodes meet; on another node than the first, waits until that one listens."""
     if nodes == 1:
-        fill("GLOO_SOCKET_IFNAME", "lo")
-        fill("NCCL_SOCKET_IFNAME", "lo")
+        name_interface("lo")
         return ["--rdzv_backend=c10d", "--rdzv_endpoint=localhost:0", "--nnodes=1"]
     endpoint = os.environ.get("TORCHYARD_RENDEZVOUS", "")
     host, _, port = endpoint.rpartition(":")
     if not host or not port.isdigit():
         raise Problem(f"TORCHYARD_RENDEZVOUS is {endpoint!r}", "name the first node and a port: node0:29400", INPUT)
+    if ":" in host:
+        raise Problem(
+            f"TORCHYARD_RENDEZVOUS is {endpoint!r}, an IPv6 address; the nodes meet by IPv4",
+            "take a name or an IPv4 address of the first node: node0:29400; fe80:: ones hold on one link only",
+            INPUT,
+        )
     within = setting("TORCHYARD_JOIN_WITHIN", JOIN_WITHIN, least=1)
     address = resolve(host, min(within, NAME_WITHIN))
     name = interface(address)
     if name:
-        fill("GLOO_SOCKET_IFNAME", name)
-        fill("NCCL_SOCKET_IFNAME", name)
+        name_interface(name)
     if node:
         wait_for_port(address, int(port), within)
+    else:
+        check_own(host, address, int(port))
     conf = f"is_host={'false' if node else 'true'},join_timeout={within},timeout={within}"
     return [
         "--rdzv_backend=c10d", f"--rdzv_endpoint={address}:{port}", f"--rdzv_conf={conf}",
@@ -322,6 +393,8 @@ def run(words):
         del os.environ["TORCH_CPP_LOG_LEVEL"]
     if os.environ.get("TORCHYARD_DEVICES", "none") != "none":
         check_gpus(processes, torch.cuda.device_count())
+        if told_of := locked_memory():
+            print(told_of, file=sys.stderr, flush=True)
     folder = tempfile.mkdtemp(prefix="torchyard-")  # goes with the container
     errors, logs = os.path.join(folder, "errors"), os.path.join(folder, "logs")
     os.mkdir(errors)

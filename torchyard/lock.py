@@ -105,7 +105,7 @@ def to_text(lock: LockedImage) -> str:
     lines = [
         f"# Everything that {lock.id} is made of. Made by `torchyard lock` from env.yaml; do not edit.",
         f"schema: {SCHEMA}",
-        f"fingerprint: {lock.fingerprint}",
+        f"fingerprint: {flow(lock.fingerprint)}",
         f"epoch: {lock.epoch}",
         *_section("image", plain(lock.image)),
         *_section("base", to_plain(lock.base)),
@@ -196,9 +196,9 @@ def shared_text(locks: Sequence[LockedImage]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def requirements_text(lock: LockedImage, wheels: Sequence[WheelPin], title: str) -> str:
+def requirements_text(wheels: Sequence[WheelPin], title: str) -> str:
     """A requirements file with one exact version and hash a line."""
-    lines = [f"# {title} of {lock.id}. Made by `torchyard lock`; do not edit."]
+    lines = [f"# {title}. Made by `torchyard lock`; do not edit."]
     lines += [f"{w.name}=={w.version} --hash=sha256:{w.sha256}" for w in sorted(wheels, key=lambda w: w.name)]
     return "\n".join(lines) + "\n"
 

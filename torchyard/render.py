@@ -48,7 +48,7 @@ def image_files(lock: LockedImage, templates: Template) -> dict[PurePosixPath, s
     folder = PurePosixPath("images") / lock.id
     return {
         folder / "Dockerfile": _dockerfile(lock, templates),
-        folder / "requirements.txt": requirements_text(lock, lock.wheels, "The locked distributions"),
+        folder / "requirements.txt": requirements_text(lock.wheels, f"The locked distributions of {lock.id}"),
     }
 
 

@@ -49,6 +49,8 @@ class Entry:
     mig: str
     shm: str
     where: str
+    fabric: str = "none"  # of the entry's site: none, ib or roce
+    env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))  # what env.yaml puts into the image
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +66,7 @@ class Host:
     memlock: int
     handover: Handover = Handover.NONE
     names: frozenset[str] = frozenset()
-    detail: str = ""  # why no GPU is handed over
+    detail: str = ""  # why no GPU is handed over, or why that may fail
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,15 +91,19 @@ class Settings:
 def entry(cell: Cell, plan: Plan, matrix: Matrix) -> Entry:
     """What the stack of this cell needs of env.yaml."""
     hardware = next(each for each in matrix.hardware if each.name == cell.hardware)
+    image = plan.image(cell.image)
+    site = matrix.site(hardware.site)
     return Entry(
         project=plan.project,
         hardware=cell.hardware,
         image=cell.image,
-        torch=plan.image(cell.image).torch,
+        torch=image.torch,
         gpus=cell.count if cell.gpus else 0,
         mig=hardware.mig,
         shm=hardware.shm,
         where=cell.where,
+        fabric=site.fabric if site else "none",
+        env=MappingProxyType(dict(image.packages.env)),
     )
 
 
@@ -105,6 +111,7 @@ def settings(entry: Entry, host: Host, wish: Wish, image: str, former: Mapping[s
     """What .env says of this entry on this machine; image is the reference to run, former what .env said before."""
     devices, handover = _devices(entry, host, wish)
     processes = wish.processes or (len(devices) or min(CPU_PROCESSES, max(host.cpus, 1)))
+    _check_processes(entry, devices, processes)
     half = len(devices) // 2
     variables = {
         "COMPOSE_PROJECT_NAME": f"{entry.project}-{host.place}",
@@ -204,6 +211,21 @@ def _check_devices(entry: Entry, host: Host, chosen: tuple[str, ...]) -> None:
         )
 
 
+def _check_processes(entry: Entry, devices: tuple[str, ...], processes: int) -> None:
+    """Two processes on one GPU would wait for each other in NCCL for ever."""
+    if not devices or processes <= len(devices):
+        return
+    sliced = any(MIG.fullmatch(name) for name in devices)
+    raise InputError(
+        f"{processes} processes, and {entry.hardware} gets "
+        + ("one MIG slice: CUDA shows a process only one" if sliced else f"{len(devices)} GPU(s)"),
+        where="--processes",
+        hint="one process a slice: start a job of its own for each of them, with --devices"
+        if sliced
+        else f"one process a GPU: --processes {len(devices)}, or more --devices",
+    )
+
+
 def _order(name: str) -> tuple[int, str]:
     return (int(name), "") if name.isdigit() else (1 << 30, name)
 
@@ -240,8 +262,22 @@ def _findings(entry: Entry, host: Host, handover: Handover, devices: Sequence[st
     elif entry.gpus:
         given = ", ".join(devices)
         found.append(Finding(rule="stack.devices", state=State.PASS, what="GPUs", expected=given, seen=given))
+        if host.detail:
+            found.append(_stale(host))
     if not host.may_raise:
         found.append(_memlock(entry, host))
+    if entry.fabric != "none" and entry.env.get("NCCL_IB_DISABLE", "0") not in ("", "0"):
+        found.append(
+            Finding(
+                rule="stack.fabric",
+                state=State.FAIL,
+                what="the network of NCCL",
+                expected=f"{entry.fabric}, which the site of {entry.hardware} has",
+                seen=f"sockets: NCCL_IB_DISABLE={entry.env['NCCL_IB_DISABLE']} in env of env.yaml",
+                fix="take it out: most of the bandwidth is lost with it. NCCL first meets over TCP, so where that fails"
+                " it is NCCL_SOCKET_IFNAME that has to name the right interface",
+            )
+        )
     if entry.shm and _shm(entry, host) > host.memory:
         found.append(
             Finding(
@@ -254,6 +290,16 @@ def _findings(entry: Entry, host: Host, handover: Handover, devices: Sequence[st
             )
         )
     return found
+
+
+def _stale(host: Host) -> Finding:
+    return Finding(
+        rule="stack.cdi",
+        state=State.FAIL,
+        what="the CDI specification",
+        expected="one of the driver that runs",
+        seen=f"another: {host.detail}",
+    )
 
 
 def _memlock(entry: Entry, host: Host) -> Finding:

@@ -19,6 +19,7 @@ Template = Callable[[str], str | None]
 GPU_SERVICES = ("train", "shell", "jupyter")
 NODES = ("node0", "node1")
 COPIED = (
+    "healthy.py",
     "launch.py",
     "need.py",
     "rank/sitecustomize.py",

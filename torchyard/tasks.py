@@ -33,7 +33,19 @@ def surroundings(error: OSError) -> Surroundings | None:
     if error.errno not in _DISK or isinstance(error, BrokenPipeError):
         return None
     place = str(error.filename or "")
-    return Surroundings(f"{place or 'a file'}: {error.strerror}", where=place, hint=_DISK[error.errno])
+    rooms = f" ({_rooms(place)})" if error.errno == errno.ENOSPC else ""
+    return Surroundings(f"{place or 'a file'}: {error.strerror}{rooms}", where=place, hint=_DISK[error.errno])
+
+
+def _rooms(place: str) -> str:
+    """How much is free where something was to be written, and on each other disk that commands write to, in words."""
+    from pathlib import Path
+
+    from . import report
+    from .world import disks
+
+    near = next((each for each in (Path(place), *Path(place).parents) if each.is_dir()), Path())
+    return "free: " + ", ".join(f"{report.size(free)} in {each}" for each, free in disks.rooms(near).items())
 
 
 def verb(body: Callable[..., Any]) -> Callable[..., Any]:
@@ -377,6 +389,7 @@ def catalog_refresh(c: Context) -> None:
         "require-gpu": "with --level gpu: where no GPU can be had, fail instead of skipping",
         "json": JSON,
         "junit": "also write a JUnit file here",
+        "attest": "the digest of a pushed image: pull it, verify it, put the findings beside it in its registries",
     },
     auto_shortflags=False,
 )
@@ -390,16 +403,22 @@ def verify(
     require_gpu: bool = False,
     json: bool = False,
     junit: str = "",
+    attest: str = "",
 ) -> None:
     """Say whether images are what their locks say, one finding a check. Example: verify --gpu a100"""
     import sys
 
+    from .verbs import attest as attesting
     from .verbs import show
     from .verbs import verify as verifying
     from .verbs.project import load, select
 
     project = load()
     options = verifying.Options(level=level, hardware=gpu, require_gpu=require_gpu)
+    if attest:
+        verifying.check_alone(attest, id, image)
+        attested = attesting.attest(project, attest, options, say=show.say)
+        sys.exit(int(verifying.show([attested], as_json=json, junit_file=junit)))
     chosen = select(project, gpu=gpu, image_id=id) if gpu or id or not image else []
     if image:
         one = chosen[0] if chosen else None

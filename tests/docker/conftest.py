@@ -9,7 +9,10 @@ from typing import Any
 
 import clones
 import pytest
+import registry_process as registries
+import small_project
 from clones import Clone
+from small_cases import Cases
 
 from torchyard.world import engine_sources
 
@@ -51,3 +54,16 @@ def a100(yard: Clone) -> dict[str, Any]:
     """The receipt of the image that a100 selects, built with every step executed."""
     yard.yard("build", "--gpu", "a100", "--no-cache", "--level", "identity").good()
     return yard.receipt(yard.image("a100"))
+
+
+@pytest.fixture(scope="session")
+def cases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cases]:
+    """The commands of a project whose image takes seconds, on the engine that this process is configured with."""
+    folder = tmp_path_factory.mktemp("small")
+    with small_project.project(folder, registries.program(folder / "program")) as small:
+        made = Cases(small)
+        yield made
+        if "build" in made:
+            built = made["build"].ends
+            built.yard("docker", "image", "rm", "--force", f"small:{built.image()}")
+    clones.end_tree(folder)

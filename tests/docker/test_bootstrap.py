@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import tarfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from torchyard.errors import YardError
 from torchyard.ospin import OsPin
 from torchyard.world import archive, bootstrap, engine, process
 from torchyard.world.archive import Archives
@@ -89,6 +91,14 @@ def test_a_base_is_byte_identical_each_time_and_tells_nothing_of_its_making(base
     assert "usr/share/doc/libc6/copyright" in found
     assert not [name for name in found if name.startswith("usr/share/man/") and not found[name].isdir()]
     assert found["etc/machine-id"].size == 0
+
+
+def test_a_clock_that_is_a_year_late_is_refused_and_leaves_no_base(bases: Bases) -> None:
+    pins, _ = bases.pins("debian-12")
+    in_a_year = int(time.time()) + 365 * 24 * 3600  # what matters is how far the clock is behind the lock
+    with pytest.raises(YardError, match="clock says .* before the lock's archive was made"):
+        bases.build("debian-12", pins, in_a_year, "late")
+    assert list((bases.root / "late").iterdir()) == []
 
 
 @pytest.mark.parametrize("system", ["debian-12", "ubuntu-24.04"])

@@ -77,6 +77,7 @@ def steps(log: str) -> dict[str, str]:
 def test_two_clones_with_empty_engines_build_the_same_image(
     elsewhere: Elsewhere, yard: Clone, a100: dict[str, Any]
 ) -> None:
+    """B116."""
     for each in (elsewhere.logs["a100"], yard.log(yard.image("a100"))):
         assert steps(each) and set(steps(each).values()) == {"DONE"}
     there = elsewhere.a100

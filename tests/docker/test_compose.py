@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clones import Clone, copy_checkout
+from clones import Clone, Ended, copy_checkout
 
 pytestmark = pytest.mark.docker
 
@@ -85,9 +85,15 @@ if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
     raise ValueError("the first attempt")
 print("attempt", os.environ["TORCHELASTIC_RESTART_COUNT"])
 """
+UNREDUCED = """\
+import os, runpy
+
+os.environ["SABOTAGE"] = "no-all-reduce"
+runpy.run_path("tests/training/sabotage.py", run_name="__main__")
+"""
 SLEEPS = "import time; print('asleep', flush=True); time.sleep(600)\n"
 SCRIPTS = {"plain": PLAIN, "raises": RAISES, "killed": KILLED, "tells": TELLS, "small": SMALL, "again": AGAIN}
-SCRIPTS["sleeps"] = SLEEPS
+SCRIPTS |= {"sleeps": SLEEPS, "unreduced": UNREDUCED}
 
 
 @pytest.fixture(scope="module")
@@ -182,6 +188,18 @@ def test_plain_docker_compose_up_trains_the_shipped_data(stack: Clone) -> None:
     assert left(stack) == []
 
 
+def test_plain_docker_compose_up_tells_the_exit_code_last_and_answers_it_where_asked(stack: Clone) -> None:
+    failing = replace(stack, env={**stack.env, "TORCHYARD_TRAIN": "jobs/tells.py"})
+    told = compose(failing, "up", "--no-color")
+    asked = compose(failing, "up", "--no-color", "--exit-code-from", "train")
+    compose(stack, "down").good()
+    assert told.out.rstrip().endswith("train-1 exited with code 7")
+    assert "error: rank 0 of 2 ended with exit code 7" in told.err
+    assert asked.code == 7
+    for made in (stack.root / "runs").glob("by-rank-*"):
+        made.unlink()
+
+
 def test_two_nodes_rehearse_as_containers_that_meet_by_name(stack: Clone) -> None:
     ended = stack.yard("up", "--gpu", "cpu", "--profile", "rehearse", "--", "jobs/plain.py").good()
     lines = re.findall(r"^(node\d) \| \[rank(\d)\]: loss 0\.0\d+ on 2 ranks$", ended.out, re.M)
@@ -189,6 +207,37 @@ def test_two_nodes_rehearse_as_containers_that_meet_by_name(stack: Clone) -> Non
     assert {node for node, _ in lines} == {"node0", "node1"}
     assert "frame #" not in ended.out
     assert left(stack) == []
+
+
+def rehearse(clone: Clone, *words: str) -> Ended:
+    """A script on two nodes; nothing is left of it."""
+    ended = clone.yard("up", "--gpu", "cpu", "--profile", "rehearse", "--", *words, "--out", "runs/rehearsal")
+    shutil.rmtree(clone.root / "runs" / "rehearsal", ignore_errors=True)
+    assert left(clone) == []
+    return ended
+
+
+def accuracy(ended: Ended) -> float:
+    """The share of the held-out samples that were told right, as the first rank says once."""
+    (found,) = re.findall(r"^node\d \| \[rank0\]: held-out accuracy ([0-9.]+) of 1536 samples", ended.out, re.M)
+    return float(found)
+
+
+def test_the_rehearsal_learns_the_shipped_data(stack: Clone) -> None:
+    ended = rehearse(stack, "examples/train.py", "--epochs", "3").good()
+    assert accuracy(ended) >= 0.95
+
+
+def test_the_rehearsal_learns_nothing_with_a_learning_rate_of_0(stack: Clone) -> None:
+    ended = rehearse(stack, "examples/train.py", "--steps", "20", "--lr", "0").good()
+    assert accuracy(ended) < 0.6  # more steps of nothing change nothing
+
+
+def test_the_rehearsal_fails_where_gradients_are_not_reduced(stack: Clone) -> None:
+    ended = rehearse(stack, "jobs/unreduced.py", "--epochs", "3", "--save-every", "10")
+    assert ended.code == 1
+    assert "different weights" in ended.err and "not reduced" in ended.err
+    assert "held-out accuracy" not in ended.out
 
 
 def test_a_rank_sees_what_the_host_allows_and_its_exit_code_is_kept(stack: Clone) -> None:

@@ -132,6 +132,7 @@ def test_an_editable_project_goes_into_an_overlay_and_gets_the_locked_torch(
 
 
 def test_a_read_only_root_no_home_and_a_nameless_uid_still_compile_a_function(yard: Clone, cpu: dict[str, Any]) -> None:
+    """B109."""
     options = ("--read-only", "--tmpfs", "/tmp:exec", "--user", "12345:12345", "--env", "HOME=/nonexistent")
     done = inside(yard, "cpu", ["python", "-W", "ignore", "-c", COMPILES], *options).good()
     assert done.out.split() == ["12345", "/nonexistent", "2.13.0+cpu"]

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import apptainer_program
 import clones
 import fault_proxy as faults
 import pytest
@@ -22,6 +25,8 @@ import yaml
 from clones import Clone
 from fault_proxy import Proxy, Rule
 from registry_process import OCI_MANIFEST
+
+from torchyard import sbom
 
 pytestmark = pytest.mark.docker
 
@@ -103,6 +108,25 @@ def test_a_second_push_sends_nothing(pushed: Clone, registry: Proxy) -> None:
     assert registry.sent() == 0 and registry.count("POST") == 0
 
 
+@pytest.mark.parametrize("wrong", ["-1y", "+1y"])
+def test_a_clock_that_is_a_year_wrong_changes_no_byte(
+    pushed: Clone, registry: Proxy, cpu: dict[str, Any], tmp_path: Path, wrong: str
+) -> None:
+    subprocess.run(["apt-get", "download", "-q", "libfaketime"], cwd=tmp_path, check=True, capture_output=True)
+    (package,) = tmp_path.glob("libfaketime_*.deb")
+    subprocess.run(["dpkg-deb", "-x", str(package), str(tmp_path)], check=True)
+    (library,) = tmp_path.glob("usr/lib/*/faketime/libfaketime.so.1")
+    told = {"LD_PRELOAD": str(library), "FAKETIME": wrong, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+    year = "import datetime; print(datetime.date.today().year)"
+    late = replace(pushed, env={**pushed.env, **told})
+    assert late.call([sys.executable, "-c", year]).out != pushed.call([sys.executable, "-c", year]).out
+    late.yard("build", "--gpu", "cpu", "--level", "identity").good()
+    assert pushed.receipt(cpu["image"]) == cpu
+    registry.asked.clear()
+    late.yard("push", "--gpu", "cpu", "--registry", "one").good()
+    assert registry.sent() == 0 and registry.count("POST") == 0
+
+
 def test_findings_sbom_and_provenance_refer_to_the_digest(pushed: Clone, registry: Proxy, cpu: dict[str, Any]) -> None:
     listed = manifest_at(registry, cpu["digest"].replace(":", "-")).json()["manifests"]
     assert {each["artifactType"] for each in listed} == KINDS
@@ -133,6 +157,34 @@ def test_a_level_that_nothing_proves_is_not_pulled(pushed: Clone) -> None:
     assert refused.code == 1 and "'gpu' is required" in refused.err
 
 
+def test_a_level_that_is_reached_later_is_put_beside_the_image(
+    yard: Clone, cpu: dict[str, Any], binary: str, place: Path, tmp_path: Path
+) -> None:
+    path = yard.root / ".torchyard" / "receipts" / f"{cpu['image']}.json"
+    record_path = yard.root / "images" / cpu["image"] / "published.yaml"
+    good, former = path.read_text(), record_path.read_text() if record_path.is_file() else None
+    try:
+        with registries.running(binary, place / "attested") as host:
+            clone = reaching(yard, tmp_path, host)
+            path.unlink()
+            clone.yard("build", "--gpu", "cpu", "--level", "identity").good()
+            clone.yard("push", "--gpu", "cpu", "--registry", "one").good()
+            static = ("pull", "--gpu", "cpu", "--registry", "one", "--to", "docker", "--require", "static")
+            refused = clone.yard(*static)
+            assert refused.code == 1 and "'static' is required" in refused.err
+            other = clone.yard("verify", "--attest", f"sha256:{'0' * 64}")
+            assert other.code == 1 and "no image of this project was pushed" in other.err
+            path.unlink()  # as on another machine, which has the record alone
+            said = clone.yard("verify", "--attest", cpu["digest"], "--level", "static").good()
+            assert "one has the findings" in said.err and "to the level static" in said.err
+            clone.yard(*static).good()
+            assert record(clone, cpu["image"])["level"] == "identity"
+    finally:
+        path.write_text(good)
+        record_path.write_text(former) if former is not None else record_path.unlink(missing_ok=True)
+        clones.end_tree(place / "attested")
+
+
 def test_a_layout_is_made_without_any_engine(pushed: Clone, cpu: dict[str, Any], tmp_path: Path) -> None:
     none = {"TORCHYARD_ENGINE": "none", "TORCHYARD_ENGINE_HOME": str(tmp_path / "e"), "DOCKER_HOST": "unix:///nowhere"}
     alone = replace(pushed, env={**pushed.env, **none})
@@ -141,6 +193,78 @@ def test_a_layout_is_made_without_any_engine(pushed: Clone, cpu: dict[str, Any],
     assert json.loads((target / "index.json").read_text())["manifests"][0]["digest"] == cpu["digest"]
     for blob in (target / "blobs" / "sha256").iterdir():
         assert clones.digest_of(blob) == blob.name
+
+
+def test_the_bill_in_the_registry_is_what_a_scanner_lists(
+    pushed: Clone, registry: Proxy, cpu: dict[str, Any], place: Path
+) -> None:
+    syft = Path(sys.executable).with_name("syft")
+    if not syft.is_file():
+        pytest.skip("syft's package, which requirements/dev.in names, has no program for this machine")
+    target = place / "scanned.oci"
+    pushed.yard("pull", "--gpu", "cpu", "--to", "oci", "--output", str(target)).good()
+    room = place / "scanning"  # it unpacks the image
+    room.mkdir()
+    try:
+        catalogers = "dpkg-db-cataloger,python-installed-package-cataloger"
+        argv = [str(syft), "scan", "-q", "-o", "json", "--override-default-catalogers", catalogers, f"oci-dir:{target}"]
+        env = {**os.environ, "SYFT_CHECK_FOR_APP_UPDATE": "false", "TMPDIR": str(room)}
+        done = subprocess.run(argv, env=env, check=True, capture_output=True, text=True)
+    finally:
+        clones.end_tree(room)
+        clones.end_tree(target)
+    scanned = Counter(map(scanned_line, json.loads(done.stdout)["artifacts"]))
+    (bill,) = bills(registry, cpu["digest"])
+    listed = Counter(bill_line(each) for each in bill["packages"] if each["SPDXID"] != "SPDXRef-image")
+    assert {kind for kind, *_ in listed} == {"deb", "pypi"}
+    assert listed - scanned == Counter() and scanned - listed == Counter()
+
+
+def bills(proxy: Proxy, digest: str) -> list[dict[str, Any]]:
+    """The SPDX documents that refer to an image."""
+    listed = manifest_at(proxy, digest.replace(":", "-")).json()["manifests"]
+    kept = [
+        manifest_at(proxy, each["digest"]).json()
+        for each in listed
+        if each["artifactType"].startswith("application/spdx")
+    ]
+    blobs = [f"http://{proxy.host}/v2/ml/torchyard/blobs/{each['layers'][0]['digest']}" for each in kept]
+    return [requests.get(blob).json() for blob in blobs]
+
+
+def bill_line(package: dict[str, Any]) -> tuple[str, str, str, str]:
+    """Kind, name, version and folder of a package in an SPDX document."""
+    kind = package["externalRefs"][0]["referenceLocator"].removeprefix("pkg:").partition("/")[0]
+    where = package.get("sourceInfo", "").removeprefix("installed in ")
+    return kind, sbom.normal(package["name"]) if kind == "pypi" else package["name"], package["versionInfo"], where
+
+
+def scanned_line(found: dict[str, Any]) -> tuple[str, str, str, str]:
+    """The same of what the scanner found."""
+    if found["type"] == "deb":
+        return "deb", found["name"], found["version"], ""
+    (metadata,) = {each["path"] for each in found["locations"] if each["path"].endswith(("/METADATA", "/PKG-INFO"))}
+    return "pypi", sbom.normal(found["name"]), found["version"], str(Path(metadata).parents[1])
+
+
+def test_a_sif_file_runs_torch_as_an_ordinary_user(pushed: Clone, cpu: dict[str, Any], place: Path) -> None:
+    folder = place / "apptainer"
+    try:
+        apptainer = apptainer_program.made(folder, place)
+        target = folder / "image.sif"
+        path = f"{apptainer.programs}:{os.environ['PATH']}"
+        quick = "-comp gzip -Xcompression-level 1"
+        user = replace(pushed, env={**pushed.env, "PATH": path, "APPTAINER_MKSQUASHFS_ARGS": quick})
+        user.yard("pull", "--gpu", "cpu", "--to", "sif", "--output", str(target)).good()
+        assert [path.name for path in folder.glob("*.sif*")] == ["image.sif"]
+        seen = "import os, torch; print(torch.__version__, os.getuid(), torch.ones(2).sum())"
+        ran = subprocess.run(
+            apptainer.as_user("exec", str(target), "python", "-c", seen), capture_output=True, text=True
+        )
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    locked = yaml.safe_load((pushed.root / "images" / cpu["image"] / "lock.yaml").read_text())["image"]
+    assert ran.stdout.split() == [locked["torch_requirement"], str(apptainer_program.USER), "tensor(2.)"], ran.stderr
 
 
 def test_an_image_whose_findings_fail_is_refused_and_its_override_is_recorded(

@@ -9,6 +9,7 @@ import random
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import fault_proxy as faults
@@ -32,6 +33,8 @@ pytestmark = pytest.mark.docker
 MADE = registries.image(
     [registries.tar_of({"a": random.Random(1).randbytes(300_000)}), registries.tar_of({"b": b"b"})], {"Env": ["A=b"]}
 )
+WRITERS = 8
+INDEXES = int(os.environ.get("TORCHYARD_INDEXES", "2"))  # that they all write to, one after the other
 BIG = max(MADE.blobs, key=lambda digest: len(MADE.blobs[digest]))
 
 
@@ -275,3 +278,21 @@ def test_two_pushes_at_once_give_one_image_and_list_what_belongs_to_it_once(
         == ["application/vnd.torchyard.findings.v1+json"] + ["application/x-own"] * 4
     )
     assert {registry_referrers.read(registry(proxy.host), each) for each in found} == {b"0", b"1", b"2", b"3", b"{}"}
+
+
+def test_eight_writers_of_one_index_lose_nothing(proxy: Proxy, store: Store) -> None:
+    push(proxy.host, store)
+
+    def attach(subject: bytes, number: int) -> None:
+        data = f"{number} {oci.digest_of(subject)}".encode()
+        own = Artifact(kind="application/x-own", name=f"{number}.json", data=data)
+        registry_referrers.attach(registry(proxy.host), subject, [own], store)
+
+    for each in range(INDEXES):
+        subject = MADE.manifest + b" " * each
+        upload.manifest(registry(proxy.host), oci.digest_of(subject), subject, oci.MANIFEST)
+        with ThreadPoolExecutor(WRITERS) as pool:
+            list(pool.map(partial(attach, subject), range(WRITERS)))
+        found = registry_referrers.find(registry(proxy.host), oci.digest_of(subject))
+        seen = {registry_referrers.read(registry(proxy.host), one) for one in found}
+        assert seen == {f"{number} {oci.digest_of(subject)}".encode() for number in range(WRITERS)}

@@ -50,6 +50,7 @@ def compared(yard: Clone, first: str, second: str) -> tuple[int, dict[str, Any]]
 def test_seeds_on_top_of_a_good_image_are_named_by_layer_path_kind_and_cause(
     yard: Clone, cpu: dict[str, Any], tmp_path: Path
 ) -> None:
+    """B116: what differs is named, and why."""
     (tmp_path / "Dockerfile").write_text(f"FROM {yard.tag('cpu')}\nUSER 0\n{STEPS}USER 1000:1000\n")
     yard.docker("build", "--quiet", "--network", "none", "--tag", "seeded:image", str(tmp_path)).good()
     try:

@@ -209,6 +209,7 @@ def test_every_probe_of_the_gpu_tier_runs_on_a_cpu_and_is_judged(
 def test_64_mb_of_shared_memory_is_told_with_the_size_the_need_and_the_key(
     found: Engine, tag: str, locked: LockedImage
 ) -> None:
+    """B060."""
     seen = probing.run(found, tag, locked, print, shm=64 << 20, probes={USER: ["loader"]})
     findings = judging.judge(locked, seen)
     assert fails(findings) == ["shm", "loader"]
@@ -246,6 +247,7 @@ def test_probes_that_die_or_hang_are_named_and_the_others_go_on(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_nothing_is_left_after_an_interruption_of_verify(yard: Clone, found: Engine, tag: str, number: int) -> None:
+    """B124."""
     before = things(yard)
     child = yard.start(yard.argv("verify", "--gpu", "cpu", "--level", "cpu"))
     try:

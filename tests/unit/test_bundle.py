@@ -59,7 +59,7 @@ def test_a_bundle_is_whole_or_not_there(tmp_path: Path) -> None:
 
 
 def test_a_bundle_that_does_not_fit_is_refused_before_it_is_begun(tmp_path: Path) -> None:
-    with pytest.raises(Surroundings, match="bytes of disk"):
+    with pytest.raises(Surroundings, match="GB of disk"):
         bundle_file.write_pieces(tmp_path / "x", iter(()), 1 << 60, progress=quiet)
     assert list(tmp_path.iterdir()) == []
 

@@ -233,6 +233,7 @@ def test_a_disk_that_cannot_be_written_answers_3(locked: Path) -> None:
     ],
 )
 def test_interrupted_or_asked_to_end_the_answer_is_130(project: Path, number: signal.Signals, task: str) -> None:
+    """B124."""
     (project / "tasks.py").write_text(SLEEPS)
     child = start(project, task)
     assert child.stdout is not None and child.stdout.readline() == "ready\n"

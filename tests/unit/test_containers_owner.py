@@ -18,10 +18,14 @@ def test_this_process_is_not_gone() -> None:
     assert not containers.is_gone(containers.owner())
 
 
-def test_a_process_of_this_machine_that_ended_is_gone() -> None:
+def owner_that_is_gone() -> str:
+    """What a process of this machine called itself, which ended."""
     code = "from torchyard.world import containers; print(containers.owner())"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert containers.is_gone(done.stdout.strip())
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_a_process_of_this_machine_that_ended_is_gone() -> None:
+    assert containers.is_gone(owner_that_is_gone())
 
 
 @pytest.mark.parametrize("label", ["", "17", "0123456789abcdef-999999999", "-", "a-b", "0123456789abcdef-"])

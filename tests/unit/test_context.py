@@ -145,6 +145,7 @@ def test_two_projects_lay_out_the_same_bytes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("umask", [0o022, 0o077])
 def test_files_have_the_same_modes_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    """B118; more of it is in test_reported_images.py."""
     old = os.umask(umask)
     try:
         work, made, base = ready(tmp_path / "x")
@@ -159,7 +160,7 @@ def test_files_have_the_same_modes_whatever_the_umask(tmp_path: Path, umask: int
 def test_what_a_killed_command_left_is_gone_after_the_next(tmp_path: Path) -> None:
     work, made, base = ready(tmp_path)
     half = work.root / render.contexts(made)["wheels-small"]
-    rest = half.with_name(".wheels-small.abc123")
+    rest = half.with_name(".wheels-small.unfinished-abcd1234")
     rest.mkdir(parents=True)
     (rest / "half.whl").touch()
     half.mkdir()

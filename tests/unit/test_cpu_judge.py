@@ -86,6 +86,7 @@ def test_the_cause_is_first_and_what_follows_from_it_says_so(folder: str, cause:
 
 
 def test_the_message_at_64_mb_names_the_size_the_need_and_the_key() -> None:
+    """B060: what verify says of a container with the 64 MB that an engine gives."""
     (finding,) = [f for f in judged(name_of("cpu-small-shm")) if f.rule == "shm"]
     assert "64 MiB free of 64 MiB" in finding.seen
     assert "74 MiB" in finding.expected

@@ -207,6 +207,6 @@ def test_what_all_images_share_is_told_once_and_sorted() -> None:
 
 def test_requirements_have_one_exact_version_and_hash_a_line() -> None:
     made = lock()
-    lines = locking.requirements_text(made, made.wheels[::-1], "All").splitlines()[1:]
+    lines = locking.requirements_text(made.wheels[::-1], "All").splitlines()[1:]
     assert lines == sorted(lines)
     assert lines[-2] == f"torch==2.14.1 --hash=sha256:{made.wheel('torch').sha256}"  # type: ignore[union-attr]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from torchyard import catalog, matrix, resolve
-from torchyard.errors import Surroundings
+from torchyard.errors import InputError, Surroundings
 from torchyard.verbs import matrix as verb
 
 CATALOG = catalog.load()
@@ -52,3 +52,11 @@ def test_a_commit_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(Surroundings) as caught:
         verb.changed_since(tmp_path, "--output=x")
     assert "--since" in caught.value.hint
+
+
+def test_a_folder_that_is_no_repository_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    with pytest.raises(InputError, match="what changed since HEAD in .*not a git repository") as caught:
+        verb.changed_since(tmp_path, "HEAD")
+    assert "usage" not in caught.value.what and "\n" not in caught.value.what
+    assert "clone" in caught.value.hint

@@ -86,6 +86,7 @@ def test_lines_come_whole_also_when_they_were_written_in_parts() -> None:
 
 
 def test_a_grandchild_that_holds_the_pipe_is_not_waited_for() -> None:
+    """B126."""
     done = process.run(["sh", "-c", "sleep 600 & echo $!"])
     number = int(done.out)
     assert not Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].startswith(" Z")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import tarfile
+from collections.abc import Sequence
+from datetime import UTC, datetime
 
 import lock_samples
+import pytest
 
 from torchyard.judge import static_facts
 from torchyard.judge.static_facts import ImageFacts
@@ -34,10 +38,13 @@ WHEEL = {
 }
 
 
-def facts(*layers: dict[str, tuple[str | None, int]], mtime: int = 0, env: tuple[str, ...] = ()) -> ImageFacts:
-    """The facts of an image with these layers."""
+def facts(
+    *layers: dict[str, tuple[str | None, int]], mtime: int = 0, env: tuple[str, ...] = (), created: Sequence[str] = ()
+) -> ImageFacts:
+    """The facts of an image with these layers; created: the time of the image, then those of its steps."""
     history = [{"created_by": f"step {n}"} for n, _ in enumerate(layers)]
-    config = {"architecture": "amd64", "config": {"Env": list(env)}, "history": history}
+    history = [{**step, "created": text} for step, text in zip(history, created[1:])] or history
+    config = {"architecture": "amd64", "config": {"Env": list(env)}, "history": history, "created": (*created, "")[0]}
     seen = tuple(image_layer.scan(io.BytesIO(_tar(layer, mtime)), "x") for layer in layers)
     read = Read(config=config, diff_ids=tuple(f"sha256:{n}" for n, _ in enumerate(layers)), layers=seen)
     return image_files.of(read, "image:tag", lock_samples.lock())
@@ -102,6 +109,42 @@ def test_files_younger_than_the_lock_are_counted_by_layer() -> None:
     epoch = lock_samples.lock().epoch
     assert facts(BASE, mtime=epoch).late == ()
     assert [(s.layer, s.count) for s in facts(BASE, mtime=epoch + 1).late] == [(0, len(BASE))]
+
+
+def test_times_of_the_configuration_and_its_history_later_than_the_lock_are_told_with_their_layer() -> None:
+    epoch = lock_samples.lock().epoch
+    good, late = (datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z") for at in (epoch, epoch + 1))
+    assert facts(BASE, WHEEL, created=(good, good, good)).late_documents == ()
+    told = facts(BASE, WHEEL, created=(late, late, good)).late_documents
+    assert [(s.path, s.what, s.layer) for s in told] == [("history[0].created", late, 0), ("created", late, 1)]
+    part = good.replace("Z", ".500000000Z")
+    assert [s.path for s in facts(BASE, WHEEL, created=(good, good, part)).late_documents] == ["history[1].created"]
+
+
+@pytest.mark.parametrize(
+    "more", [{"atime": "{}"}, {"ctime": "{}.5"}, {"mtime": "{}"}, {"LIBARCHIVE.creationtime": "{}"}]
+)
+def test_every_time_of_a_header_counts(more: dict[str, str]) -> None:
+    epoch = lock_samples.lock().epoch
+    for seconds, expected in ((epoch - 1, ()), (epoch + 1, ("/opt/x",))):
+        stream = io.BytesIO()
+        with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive:
+            info = tarfile.TarInfo("opt/x")
+            info.pax_headers = {name: text.format(seconds) for name, text in more.items()}
+            archive.addfile(info)
+        seen = image_layer.Seen.from_json(image_layer.scan(io.BytesIO(stream.getvalue()), "x").to_json())
+        assert seen is not None
+        found = image_files.of(Read(config={}, diff_ids=("sha256:0",), layers=(seen,)), "x", lock_samples.lock())
+        assert tuple(path for sample in found.late for path in sample.first) == expected
+
+
+def test_the_time_in_the_header_of_a_compressor_counts() -> None:
+    epoch = lock_samples.lock().epoch
+    for at, expected in ((0, ()), (epoch, ()), (epoch + 1, ("(the header of its compressor)",))):
+        packed = gzip.compress(_tar(BASE, 0), mtime=at)
+        seen = image_layer.scan(io.BytesIO(_tar(BASE, 0)), "x", packed[:512])
+        found = image_files.of(Read(config={}, diff_ids=("sha256:0",), layers=(seen,)), "x", lock_samples.lock())
+        assert tuple(path for sample in found.late for path in sample.first) == expected
 
 
 def test_facts_are_the_same_after_they_were_written_and_read() -> None:

@@ -250,11 +250,20 @@ def test_a_user_who_sets_a_variable_in_env_yaml_gets_it() -> None:
         ("addresses", (Spot(path="/etc/environment", layer=1, what="a proxy"),), "traces.proxies"),
         ("shadows", (Spot(path="/root/.local/lib/python3.11/site-packages", layer=1, what="torch"),), "python.shadows"),
         ("late", (Sample(layer=1, count=1, first=("/x",)),), "times.files"),
+        ("late_documents", (Spot(path="created", layer=1, what="2030-01-01T00:00:00Z"),), "times.config"),
         ("timed_bytecode", (Sample(layer=1, count=1, first=("/x.pyc",)),), "times.bytecode"),
     ],
 )
 def test_what_a_layer_should_not_have_is_named(field: str, value: Any, rule: str) -> None:
     assert rules(failed(good(**{field: value}))) == [rule]
+
+
+def test_what_is_younger_than_the_good_one_below_it_follows_from_what_was_put_there() -> None:
+    late = (Spot(path="history[20].created", layer=5, what="2030"), Spot(path="created", layer=6, what="2030"))
+    for layer, expected in ((6, [("rights.setuid", ""), ("times.config", "consequence of rights.setuid")]),
+                            (4, [("rights.setuid", ""), ("times.config", "")])):  # fmt: skip
+        spoiled = good(late_documents=late, setuid=(Spot(path="/usr/bin/env", layer=layer, what="4755"),))
+        assert [(f.rule, f.because) for f in failed(spoiled)] == expected
 
 
 def sized(*changes: tuple[int, float]) -> tuple[Sized, ...]:
@@ -355,6 +364,7 @@ def test_what_is_built_on_top_of_an_image_with_an_extend_is_not_of_it() -> None:
 
 @pytest.mark.parametrize("part", ["cc", "c++", "ld", "as", "libc headers", "Python headers"])
 def test_without_a_part_of_the_compiler_it_fails(part: str) -> None:
+    """B111: every image can compile."""
     found = failed(good(CPU, present=tuple(p for p in good(CPU).present if p != part)), CPU)
     assert rules(found) == ["tools.compiler"]
 

@@ -50,7 +50,8 @@ ZSTD = "application/vnd.oci.image.layer.v1.tar+zstd"
     [
         ("docker", "20.10.24+dfsg1", "docker 20.10.24.dfsg1 does not read .*23.0 or newer does"),
         ("enroot", "", "no version that was seen does"),
-        ("apptainer", "1.4", "no version that was seen does"),
+        ("apptainer", "1.3.6-1", "1.4.5 or newer does"),
+        ("singularity", "4.1.0", "no version that was seen does"),
     ],
 )
 def test_layers_that_a_program_cannot_read_are_refused_with_the_way_on(consumer: str, version: str, said: str) -> None:
@@ -60,7 +61,8 @@ def test_layers_that_a_program_cannot_read_are_refused_with_the_way_on(consumer:
 
 
 @pytest.mark.parametrize(
-    ("consumer", "version"), [("docker", "26.1.5+dfsg1"), ("docker", ""), ("containerd", "2.0"), ("podman", "4")]
+    ("consumer", "version"),
+    [("docker", "26.1.5+dfsg1"), ("docker", ""), ("containerd", "2.0"), ("podman", "4"), ("apptainer", "1.4.5")],
 )
 def test_layers_that_a_program_reads_are_taken(consumer: str, version: str) -> None:
     consumers.check([ZSTD], consumer, version, where="x")

@@ -112,3 +112,11 @@ def test_that_a_required_gpu_was_not_there_is_not_kept_as_a_fault_of_the_image()
     assert absent.within(known) == known
     there = tiers.Looked(tier=Tier(level=Level.GPU, checks="c", on="1 x NVIDIA L4", findings=(lacking,)))
     assert there.within(known).level is Level.GPU
+
+
+def test_a_digest_to_attest_stands_alone() -> None:
+    verify.check_alone("sha256:1", "", "")
+    for given, option in ((("one", ""), "--id"), (("", "one:tag"), "--image")):
+        with pytest.raises(InputError, match="names the image by its digest") as caught:
+            verify.check_alone("sha256:1", *given)
+        assert caught.value.where == option

@@ -43,6 +43,7 @@ def judged(ref: Reference, facts: ImageFacts) -> list[Judged]:
         static_traces.writable(ref, facts),
         static_traces.bytecode(ref, facts),
         static_traces.times(ref, facts),
+        static_traces.documents(ref, facts),
         static_tools.size(ref, facts),
         static_tools.total(ref, facts),
     ]

@@ -47,6 +47,8 @@ def _cause(each: Judged, before: Sequence[Judged]) -> Judged | None:
         return next(found, None)
     if rule == "times.files" and each.layers:  # whatever is built on a step that went wrong is as young as it
         return next((one for one in before if one.layers and min(one.layers) <= min(each.layers)), None)
+    if rule == "times.config" and each.layers:  # whatever was put on a good image wrote the time of its making
+        return next((one for one in before if one.layers and max(one.layers) >= min(each.layers)), None)
     if rule in _BY_LAYER and each.layers and each.layers <= frozenset().union(*(one.layers for one in before)):
         return next(one for one in before if one.layers & each.layers)
     return None

@@ -122,6 +122,7 @@ class ImageFacts:
     setuid: tuple[Spot, ...] = ()
     writable: tuple[Spot, ...] = ()
     late: tuple[Sample, ...] = ()
+    late_documents: tuple[Spot, ...] = ()  # fields of the configuration; what: the time
     timed_bytecode: tuple[Sample, ...] = ()
     secrets: tuple[Spot, ...] = ()
     addresses: tuple[Spot, ...] = ()

@@ -9,6 +9,7 @@ from .static_case import Judged, Reference, extended, failed, layer_words, passe
 from .static_facts import ImageFacts, Sample, Spot
 
 _OPEN = frozenset({"/tmp", "/var/tmp", "/workspace", "/home/user", "/var/lock", "/run/lock", "/dev/shm", "/var/mail"})
+_DOCUMENTS = "no time in configuration and history that is later than the lock"
 _IMPORTS = ("PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE", "LD_PRELOAD")
 
 
@@ -127,6 +128,21 @@ def times(ref: Reference, facts: ImageFacts) -> Judged:
         seen=_samples(late, facts),
         fix=ref.rebuild,
         layers=[sample.layer for sample in late],
+    )
+
+
+def documents(ref: Reference, facts: ImageFacts) -> Judged:
+    """Neither the configuration nor a step of the history is younger than the lock."""
+    told = [f"{spot.path} {spot.what}" for spot in facts.late_documents]
+    if not told:
+        return passed("times.config", _DOCUMENTS, expected="none", seen="none")
+    return failed(
+        "times.config",
+        _DOCUMENTS,
+        expected=f"none later than {facts.epoch}",
+        seen=some(told, 3),
+        fix=ref.rebuild,
+        layers=[spot.layer for spot in facts.late_documents],
     )
 
 

@@ -165,7 +165,10 @@ SIZE = Word(
     pattern=r"[1-9][0-9]{0,5}[mgt]",
     example="16g",
     longest=8,
-    hints=((r"([0-9]+) ?([kKmMgGtT])i?[bB]?", r"write \1 and m, g or t, for example 16g"),),
+    hints=(
+        (r"([1-9][0-9]*)", r"name the unit: \1g, or m or t in place of g; \1 alone would be bytes"),
+        (r"([0-9]+) ?([kKmMgGtT])i?[bB]?", r"write \1 and m, g or t, for example 16g"),
+    ),
 )
 BYTES = Word(
     what="a size in MB, GB or TB, powers of ten as registries count them",

@@ -14,7 +14,7 @@ from ..finding import State
 from ..lock import LockedImage
 from ..plan import BuildKind, Image
 from ..receipt import Level, Receipt, Tier
-from ..world import builds, conditions, containers, engine, offline
+from ..world import bases, builds, conditions, containers, engine, offline
 from ..world.engine import Engine
 from ..world.workspace import write_whole
 from . import fetch as fetching
@@ -29,7 +29,7 @@ from .tiers import receipt_path as receipt_path
 
 Say = Callable[[str], None]
 LEVELS = (Level.IDENTITY, Level.STATIC, Level.CPU)
-HEADROOM = 2_000_000_000  # bytes that a build needs beside what it keeps
+HEADROOM = 1_000_000_000  # bytes that a build needs beside what it keeps
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -168,10 +168,11 @@ def needed(project: Project, lock: LockedImage) -> tuple[int, int]:
     The store keeps each file; a layer of the framework is as large as its wheels; the engine keeps it compressed and
     unpacked, which is about 2.2 times its size.
     """
-    to_fetch = fetching.missing(project, lock)
+    to_fetch = fetching.missing(project, lock) + fetching.missing_base(project, lock)
+    base = sum(bases.layers(lock, project.work.store).values())
     wheels = sum(w.size for w in lock.wheels)
     packages = sum(p.size for p in lock.os if p.group != "dev")
-    return to_fetch, wheels + int(3.2 * wheels) + 5 * packages + HEADROOM
+    return to_fetch, wheels + int(3.2 * (wheels + base)) + 5 * packages + HEADROOM
 
 
 def check_room(project: Project, lock: LockedImage, found: Engine, *, again: bool = False) -> None:

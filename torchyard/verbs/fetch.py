@@ -30,9 +30,17 @@ def missing(project: Project, lock: LockedImage) -> int:
     return sum(size for sha256, size in lock.files().items() if not project.work.store.has(sha256, size))
 
 
+def missing_base(project: Project, lock: LockedImage) -> int:
+    """How many bytes a fetch would bring of the registry image that this one starts from."""
+    found = bases.layers(lock, project.work.store)
+    return sum(size for sha256, size in found.items() if not project.work.store.has(sha256, size))
+
+
 def _check_room(project: Project, locks: Sequence[LockedImage]) -> None:
     """Raise Surroundings before anything is fetched where the disk that holds the store cannot take all of it."""
-    needed = sum(missing(project, lock) + context.unmade(lock, project.work) for lock in locks)
+    needed = sum(
+        missing(project, lock) + missing_base(project, lock) + context.unmade(lock, project.work) for lock in locks
+    )
     free = shutil.disk_usage(project.work.local).free
     if needed > free:
         raise Surroundings(

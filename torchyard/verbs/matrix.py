@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from torchyard.errors import InputError
 from torchyard.plan import Cell, CellState, Image, Plan, Verdict
 from torchyard.world import process
 
@@ -119,6 +120,14 @@ def ci(plan: Plan, changed: Collection[str], style: str) -> dict[str, Any]:
 
 def changed_since(root: Path, ref: str) -> frozenset[str]:
     """The ids of the images whose lock differs from the one at this commit, branch or tag of git."""
+    inside = process.run(["git", "rev-parse", "--is-inside-work-tree"], cwd=root, check=False)
+    if inside.out.strip() != "true":
+        said = inside.err.strip().removeprefix("fatal: ").splitlines()[:1] or ["it is not inside a work tree"]
+        raise InputError(
+            f"git cannot tell what changed since {ref} in {root}: {said[0]}",
+            where="--since",
+            hint="run it in a clone of the project, or leave --since out for all images",
+        )
     argv = ["git", "diff", "--name-only", "--diff-filter=ACMRT", "-z", "--end-of-options", ref, "--", "images"]
     done = process.run(argv, cwd=root, hint="name a commit that is in this clone: --since origin/main")
     paths = [PurePosixPath(name) for name in done.out.split("\0") if name]

@@ -186,7 +186,7 @@ def _delivered(project: Project, way: str, result: Result, name: str, options: O
     say(f"{name} to {way}")
     kinds = [layer.kind for layer in result.layers]
     if way == "sif":
-        consumers.check(kinds, "apptainer", "", where="--to sif")
+        consumers.check(kinds, *image_deliver.sif_maker(), where="--to sif")
     if way == "docker":
         consumers.check(kinds, "docker", engine.ensure(say).version, where="--to docker")
         image_deliver.to_docker(engine.ensure(say), result, name, store)

@@ -147,14 +147,22 @@ def _artifacts(project: Project, each: _Ready, result: Result, options: Options,
     contents = sbom_contents.gather(result, project.work)
     made = sbom.bill(each.lock, contents, digest=result.digest, version=__version__)
     statement = provenance.statement(each.lock, each.receipt, digest=result.digest, version=__version__)
-    findings = provenance.findings(each.receipt, result.digest, options.override.strip())
-    level = (provenance.PROVEN, proven.level(each.receipt))
     return [
-        Artifact(kind=provenance.FINDINGS, name="findings.json", data=findings, annotations=(level,)),
+        findings(each.receipt, result.digest, options.override.strip()),
         Artifact(kind=sbom.SPDX, name="sbom.spdx.json", data=sbom.spdx(made)),
         Artifact(kind=sbom.CYCLONEDX, name="sbom.cdx.json", data=sbom.cyclonedx(made)),
         Artifact(kind=provenance.IN_TOTO, name="provenance.intoto.json", data=statement),
     ]
+
+
+def findings(receipt: Receipt, digest: str, override: str) -> Artifact:
+    """What was found of an image, with the level that it is proven to, as it goes up."""
+    return Artifact(
+        kind=provenance.FINDINGS,
+        name="findings.json",
+        data=provenance.findings(receipt, digest, override),
+        annotations=((provenance.PROVEN, proven.level(receipt)),),
+    )
 
 
 def _one(

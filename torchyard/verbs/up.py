@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -60,13 +61,14 @@ def up(project: Project, gpu: str, words: Sequence[str], options: Options, *, sa
         _tell(made.findings, say)
         if not stack_env.is_ignored(project.work):
             say(".env holds a token, and git does not ignore it: add /.env, /.torchyard/, /data/, /runs/ to .gitignore")
+        stack_env.check_folders(project.work, {**_values(project), **os.environ})
         ports = stack.free_ports(_values(project), services, stack_env.port_is_free)
         stack_env.save(project.work, {**made.variables, **ports})
         here = _stack(project, found, made, {**ports, **_given(options, words)})
         with compose.guarded(here, held):
             compose.start(here, services)
             _addresses(made, ports, say)
-            ended = compose.follow(here, services, jobs or services)
+            ended = compose.follow(here, services, jobs or services, say)
     return _code(ended, say)
 
 

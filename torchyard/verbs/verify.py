@@ -91,6 +91,16 @@ def verify_reference(project: Project, reference: str, image: Image | None, opti
     return _verified(case, _looked(case, wanted, options, say))
 
 
+def check_alone(digest: str, image_id: str, image: str) -> None:
+    """Raise InputError where beside a digest another image is named."""
+    if image_id or image:
+        raise InputError(
+            f"--attest names the image by its digest: {digest}",
+            where="--id" if image_id else "--image",
+            hint="leave it out; --gpu says on whose GPUs to look",
+        )
+
+
 def _check_gpu(project: Project, ids: Sequence[str], options: Options) -> None:
     if options.require_gpu and not any(tiers.has_gpu(project, each) for each in ids):
         raise InputError(

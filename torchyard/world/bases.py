@@ -92,6 +92,13 @@ def start(lock: LockedImage, means: Means, *, dates: Mapping[str, int]) -> oci.S
             return registry.pull(lock.image.base.ref, lock.base.digest, lock.image.arch, means.work.store, means.say)
 
 
+def layers(lock: LockedImage, store: Store) -> dict[str, int]:
+    """The layers of the registry image that the lock starts from, with their sizes; none of a bootstrapped base."""
+    if lock.base.kind is not BaseKind.IMAGE:
+        return {}
+    return registry.sizes(lock.image.base.ref, lock.base.digest, store)
+
+
 def _bootstrapped(
     image: Image, pins: Sequence[OsPin], *, epoch: int, dates: Mapping[str, int], means: Means
 ) -> oci.Start:

@@ -33,6 +33,11 @@ export DEBIAN_FRONTEND=noninteractive DEBCONF_NONINTERACTIVE_SEEN=true DEBCONF_N
 export LC_ALL=C.UTF-8 TZ=UTC HOME=/root SOURCE_DATE_EPOCH={epoch}
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 umask 022
+if [ "$(date +%s)" -le {epoch} ]; then # then what the scripts write is not told from what the packages brought
+    echo "this machine's clock says $(date -u '+%F %T UTC'), which is before the lock's archive was made" \
+        "($(date -u -d @{epoch} '+%F %T UTC')): set it" >&2
+    exit 1
+fi
 cd /run/step
 dpkg --force-depends --install base-passwd.deb
 dpkg --force-depends --install base-files.deb

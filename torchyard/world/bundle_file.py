@@ -5,9 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import tarfile
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -15,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from .. import bundle, framing
 from ..errors import CheckFailed, InputError, Surroundings
 from ..oci import MANIFEST
-from . import registry_taking
+from . import disks, registry_taking, unfinished
 from .store import CHUNK, Store, sha256_of
 
 Progress = Callable[[int], None]
@@ -40,26 +38,19 @@ def write(target: Path, top: str, files: Mapping[str, Path | bytes], *, mtime: i
 def write_pieces(target: Path, pieces: Iterator[bytes], size: int, *, progress: Progress) -> None:
     """A file of these pieces, in one step; raises Surroundings before it is begun where the disk is too full."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(target.parent).free
-    if free < size:
-        raise Surroundings(
-            f"{target.name} needs {size} bytes of disk, {free} are free", where=str(target.parent), hint="free some"
-        )
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    disks.require(target.parent, size, target.name)
     try:
-        with os.fdopen(handle, "wb") as stream:
+        with unfinished.file(target.parent, unfinished.beside(target)) as stream:
             for piece in pieces:
                 stream.write(piece)
                 progress(len(piece))
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, target)
+            stream.flush()
+            os.fchmod(stream.fileno(), 0o644)
+            os.replace(stream.name, target)
     except OSError as error:
         raise Surroundings(
             f"{target} cannot be written: {error.strerror}", where=str(target), hint="check disk and rights"
         ) from error
-    finally:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
 
 
 def measured(files: Mapping[str, Path | bytes]) -> dict[str, tuple[int, str]]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable
 from hashlib import sha256
 from importlib import metadata, resources
@@ -15,7 +13,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from ..errors import Surroundings
-from . import process, workspace
+from . import process, unfinished, workspace
 from .store import sha256_of
 from .workspace import Workspace
 
@@ -77,9 +75,7 @@ def _installed() -> str:
 
 
 def _fetch(text: str, folder: Path, *, hashed: bool) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".making."))
-    try:
+    with unfinished.directory(folder.parent, unfinished.beside(folder)) as made:
         asked = made / "asked.txt"
         asked.write_text(text, encoding="utf-8")
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "download", "--quiet"]
@@ -94,10 +90,7 @@ def _fetch(text: str, folder: Path, *, hashed: bool) -> None:
             raise Surroundings("pip fetched no wheel for torchyard", hint="run the command again")
         lines = [_pinned(made / name) for name in names]
         (made / "requirements.txt").write_text("".join(lines), encoding="utf-8")
-        made.chmod(0o755)
         os.rename(made, folder)
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
 
 
 def _pinned(wheel: Path) -> str:

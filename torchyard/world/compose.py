@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, TextIO
@@ -18,7 +18,7 @@ from typing import IO, Any, TextIO
 import docker.errors
 import requests
 
-from ..errors import CheckFailed, Surroundings, YardError
+from ..errors import CheckFailed, InputError, Surroundings, YardError
 from . import engine as engines
 from . import process
 from .engine import Engine
@@ -158,15 +158,21 @@ def unstarted(done: process.Completed) -> YardError:
             f"an image is not there: {last}",
             hint="./yard build; those of the profile monitor: docker pull, or other ones in .env (docs/compose.md)",
         )
+    if "bind source path does not exist" in last:
+        return InputError(
+            f"a folder that the stack mounts is not there: {last}",
+            where="TORCHYARD_DATA or TORCHYARD_RUNS in .env",
+            hint="create it yourself, as the one whose it shall be",
+        )
     if any(each in last for each in ("could not select device driver", "CDI device", "unknown or invalid runtime")):
         return Surroundings(f"the engine does not hand over the GPUs: {last}", hint="docs/compose.md, section GPUs")
     return process.failed(done, hint="docker compose config shows what was asked for")
 
 
-def follow(stack: Stack, services: Sequence[str], ends: Sequence[str]) -> list[Ended]:
+def follow(stack: Stack, services: Sequence[str], ends: Sequence[str], say: Callable[[str], None]) -> list[Ended]:
     """Show what the services print until those of `ends` have ended; answers how, in the order in which they did.
 
-    Where one of them fails, the others get a moment to end by themselves.
+    Where one of them fails, the others get a moment to end by themselves. One that lost its GPUs is told once.
     """
     ids = {service: container(stack, service) for service in services}
     width = max(len(service) for service in services)
@@ -175,7 +181,7 @@ def follow(stack: Stack, services: Sequence[str], ends: Sequence[str]) -> list[E
             prefix = f"{service:{width}} | " if len(services) > 1 else ""
             within = LOG_WITHIN if service in ends else 0.0
             logs.enter_context(_shown(stack, ids[service], prefix, within))
-        return _watch(stack, {ids[service]: service for service in ends})
+        return _watch(stack, {ids[service]: service for service in ends}, say)
 
 
 @contextlib.contextmanager
@@ -208,32 +214,53 @@ def _prefixed(source: IO[str], target: TextIO, prefix: str) -> None:
         target.flush()
 
 
-def _watch(stack: Stack, services: Mapping[str, str]) -> list[Ended]:
+def _watch(stack: Stack, services: Mapping[str, str], say: Callable[[str], None]) -> list[Ended]:
     client = engines.client(stack.engine)
     found: dict[str, Ended] = {}
+    told: set[str] = set()
     deadline = float("inf")
     try:
         while len(found) < len(services) and time.monotonic() < deadline:
             for each in services.keys() - found.keys():
-                if (ended := _ended(client, each, services[each])) is not None:
+                state = _state(client, each)
+                if (ended := _ended(state, services[each])) is not None:
                     found[each] = ended
                     deadline = min(deadline, time.monotonic() + GRACE) if ended.code else deadline
+                elif (why := unhealthy(state)) and each not in told:
+                    told.add(each)
+                    say(f"{services[each]} runs on without its GPUs: {why}; ./yard down, then up hands them over anew")
             time.sleep(POLL)
         return sorted(found.values(), key=lambda ended: ended.when)
     finally:
         client.close()
 
 
-def _ended(client: Any, container_id: str, service: str) -> Ended | None:
+def _state(client: Any, container_id: str) -> Mapping[str, Any]:
+    """What the engine says of a container; empty where there is no such container any more."""
     try:
-        state = client.api.inspect_container(container_id)["State"]
+        state: Mapping[str, Any] = client.api.inspect_container(container_id)["State"]
+        return state
     except docker.errors.NotFound:
-        return Ended(service=service, code=137, when="", error="its container was removed")
+        return {}
     except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
         raise Surroundings(f"the engine does not answer: {error}", hint="./yard engine --status") from error
+
+
+def _ended(state: Mapping[str, Any], service: str) -> Ended | None:
+    if not state:
+        return Ended(service=service, code=137, when="", error="its container was removed")
     if state["Status"] not in ("exited", "dead"):
         return None
     return Ended(service=service, code=int(state["ExitCode"]), when=state["FinishedAt"], error=state.get("Error") or "")
+
+
+def unhealthy(state: Mapping[str, Any]) -> str:
+    """What the last check of an unhealthy container said; empty where it is healthy, or nothing looks at it."""
+    health = state.get("Health") or {}
+    if health.get("Status") != "unhealthy":
+        return ""
+    log = health.get("Log") or [{}]
+    return str(log[-1].get("Output", "")).strip() or "its health check fails"
 
 
 def container(stack: Stack, service: str) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count as counter
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,19 @@ from .engine import Engine
 
 LABEL = "torchyard.owned"  # by which process of which machine, see `owner`
 ASK_AGAIN = 30  # seconds after which the engine is asked again whether a container has ended
+_NUMBERS = counter()
 CREATE_TIMEOUT = 300  # seconds; a busy host answers late, and a container it makes after we gave up would stay
+
+
+class Removed(Surroundings):
+    """Somebody else removed a container that was at work."""
+
+    def __init__(self, image: str) -> None:
+        super().__init__(
+            f"something else removed the container of {image} while it was at work",
+            where=image,
+            hint="run the command again when nothing cleans up the engine's containers meanwhile",
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,13 +58,14 @@ def run(
     environment: Mapping[str, str] | None = None,
 ) -> Ended:
     """Run a command in a fresh container without a network, and remove the container whatever happens."""
+    name = f"torchyard-probe-{owner()}-{next(_NUMBERS)}"
     client = engines.client(engine)
     client.api.timeout = CREATE_TIMEOUT
-    container = None
     try:
         container = client.containers.create(
             image,
             list(argv),
+            name=name,
             network_mode="none",
             user=user or None,
             read_only=read_only,
@@ -62,38 +75,50 @@ def run(
             init=False,
         )
         container.start()
-        code = ended(container, timeout)
+        code = ended(container, timeout, image)
         if code is None:
             raise CheckFailed(f"the container of {image} did not end within {timeout:.0f} s", hint="look at what hangs")
-        return Ended(
-            code=code,
-            out=container.logs(stdout=True, stderr=False).decode("utf-8", "replace"),
-            err=container.logs(stdout=False, stderr=True).decode("utf-8", "replace"),
-        )
+        return Ended(code=code, out=printed(container, image), err=printed(container, image, errors=True))
     except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
         raise Surroundings(f"the engine did not run {image}: {error}", hint="./yard engine --status") from error
     finally:
-        if container is not None:
-            with contextlib.suppress(docker.errors.DockerException, requests.exceptions.RequestException):
-                container.remove(force=True)
+        remove(engine, name)  # also one that an engine made although its answer came too late
         client.close()
 
 
-def ended(container: Any, limit: float) -> int | None:
-    """The exit code of a started container; None where it still runs after so many seconds.
+def ended(container: Any, limit: float, image: str) -> int | None:
+    """The exit code of a started container of this image; None where it still runs after so many seconds.
 
     The engine is asked anew now and then, because a busy one has been seen never to answer for a container that is
-    gone. Raises docker.errors.NotFound where somebody else removed it.
+    gone. Raises Removed where somebody else removed it.
     """
     until = time.monotonic() + limit
-    while (left := until - time.monotonic()) > 0:
-        try:
-            return int(container.wait(timeout=min(left, ASK_AGAIN))["StatusCode"])
-        except (requests.exceptions.ReadTimeout, requests.exceptions.ConnectionError):
-            container.reload()
-            if container.status in ("exited", "dead"):
-                return int(container.attrs["State"]["ExitCode"])
+    try:
+        while (left := until - time.monotonic()) > 0:
+            try:
+                code = int(container.wait(timeout=min(left, ASK_AGAIN))["StatusCode"])
+            except (requests.exceptions.ReadTimeout, requests.exceptions.ConnectionError):
+                container.reload()
+                if container.status not in ("exited", "dead", "removing"):
+                    continue
+                code = int(container.attrs["State"]["ExitCode"])
+            if code:  # what is removed by force is killed first
+                container.reload()
+                if container.status in ("dead", "removing"):
+                    raise Removed(image)
+            return code
+    except docker.errors.NotFound as error:
+        raise Removed(image) from error
     return None
+
+
+def printed(container: Any, image: str, *, errors: bool = False) -> str:
+    """What a container of this image printed, to its standard error or output; raises Removed where it is gone."""
+    try:
+        data: bytes = container.logs(stdout=not errors, stderr=errors)
+    except docker.errors.NotFound as error:
+        raise Removed(image) from error
+    return data.decode("utf-8", "replace")
 
 
 def probe(engine: Engine, image: str, source: str, **options: Any) -> dict[str, Any]:

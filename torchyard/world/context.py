@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import shutil
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +20,7 @@ from ..ospin import OsPin
 from ..plain import from_plain
 from ..unpacking import Prefix
 from ..wheelpin import WheelPin
-from . import wheel_layer, workspace
+from . import unfinished, wheel_layer, workspace
 from .store import Store
 from .wheel_layer import Source
 from .workspace import Workspace, write_whole
@@ -170,7 +167,7 @@ def _wheels(
     held: Sequence[WheelPin] | None = None,
 ) -> None:
     """The wheels of one step; held are those that its constraints keep, all of them unless said otherwise."""
-    text = requirements_text(lock, wheels, "The wheels of one step")
+    text = requirements_text(wheels, "The wheels of one step")  # of no image: several share the step
     constraints = constraints_of(lock.wheels if held is None else held) + (
         f"torch=={source_recipe.version(lock.image)}\n" if lock.source else ""
     )
@@ -200,16 +197,9 @@ def _links(target: Path, files: dict[str, str], texts: dict[str, str], store: St
 @contextlib.contextmanager
 def _fresh(target: Path) -> Iterator[Path]:
     """A new folder that takes the target's place when all of it is there."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    for rest in target.parent.glob(f".{target.name}.*"):  # of a killed process: commands of one project take turns
-        shutil.rmtree(rest, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
-    folder.chmod(0o755)
     try:
-        yield folder
-        shutil.rmtree(target, ignore_errors=True)
-        os.rename(folder, target)
+        with unfinished.directory(target.parent, unfinished.beside(target)) as folder:
+            yield folder
+            unfinished.put(folder, target)
     except OSError as error:
         raise Surroundings(f"{target} cannot be laid out: {error}", where=str(target), hint="check the disk") from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

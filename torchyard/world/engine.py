@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ INSTALL = (
     "(Debian 13: apt-get install docker.io docker-cli docker-buildx docker-compose; "
     "Ubuntu: apt-get install docker.io docker-buildx docker-compose-v2), then add yourself to the group docker"
 )
+THREADS = (20, 10, 10)  # https://docs.docker.com/engine/release-notes/20.10/#201010
 LIMITS = "it is for builds and CPU tests only, it gives containers no GPU"
 
 
@@ -258,6 +260,7 @@ def _described(
     if address.host == home.docker_host:
         return private(home, environment)
     info = _answer(address) or {}
+    check_threads(str(info.get("ServerVersion", "")))
     env = address.env
     start: tuple[str, ...] = ("docker",) if shutil.which("docker") else ()
     buildx = bool(start) and process.run([*start, "buildx", "version"], env=env, check=False).code == 0
@@ -285,6 +288,21 @@ def _described(
         containerd_store=_containerd_store(info),
         env=env,
     )
+
+
+def check_threads(version: str) -> None:
+    """Raise where programs of today's distributions cannot start a thread in this engine's containers.
+
+    glibc starts threads by clone3 since 2.34. The seccomp profile of an engine before 20.10.10 answers "not permitted"
+    to it, not "no such call", after which glibc would take the older call.
+    """
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+    if len(numbers) == 3 and (17,) <= numbers < THREADS:  # before 17 it is another engine's numbering
+        raise Surroundings(
+            f"Docker {version} lets no program of a newer distribution start a thread (operation not permitted);"
+            f" from {'.'.join(map(str, THREADS))} on it does",
+            hint="upgrade Docker, to 25 or newer; limits (ulimit) are not the cause and raising them does not help",
+        )
 
 
 def _containerd_store(info: Mapping[str, Any]) -> bool:

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -17,7 +16,7 @@ import requests
 
 from .. import framing, oci
 from ..errors import CheckFailed, Surroundings
-from . import containers, process
+from . import containers, disks, process, unfinished
 from . import engine as engines
 from .engine import Engine
 from .registry_read import plain_hex
@@ -34,18 +33,16 @@ def layout(result: Result, name: str, store: Store, target: Path) -> None:
     if target.exists() and not (target / "oci-layout").is_file():
         raise Surroundings(f"{target} is there and is no OCI layout", where=str(target), hint="name another: --output")
     target.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
-    folder.chmod(0o755)
-    try:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if os.stat(target.parent).st_dev != os.stat(store.root).st_dev:  # else its blobs are links
+        disks.require(target.parent, sum(blob.size for blob in result.blobs), target.name)
+    with unfinished.directory(target.parent, unfinished.beside(target)) as folder:
         for blob in result.blobs:
             store.link(plain_hex(blob.digest), folder / "blobs" / "sha256" / plain_hex(blob.digest))
         write_whole(folder / "blobs" / "sha256" / plain_hex(result.digest), result.manifest)
         write_whole(folder / "oci-layout", LAYOUT)
         write_whole(folder / "index.json", index(result, name))
-        shutil.rmtree(target, ignore_errors=True)
-        os.rename(folder, target)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        unfinished.put(folder, target)
 
 
 def index(result: Result, name: str) -> bytes:
@@ -134,13 +131,24 @@ def to_podman(result: Result, name: str, store: Store) -> None:
 
 def to_sif(result: Result, name: str, store: Store, target: Path) -> None:
     """A SIF file, made by Apptainer or Singularity from an OCI layout; neither root nor Docker is needed."""
-    program = shutil.which("apptainer") or _program("singularity", "apptainer")
+    program, _ = _sif_program()
     with _scratch(store) as folder, _beside(target) as made:
         layout(result, name, store, folder / "oci")
         words = [program, "build", "--force", str(made), f"oci:{folder / 'oci'}"]
         cache = {"APPTAINER_CACHEDIR": str(folder / "cache"), "APPTAINER_TMPDIR": str(folder)}
         process.run(words, env=cache, hint="its own message is above; it needs room for the unpacked image")
         os.replace(made, target)
+
+
+def sif_maker() -> tuple[str, str]:
+    """What makes SIF files here, apptainer or singularity, and its version."""
+    program, name = _sif_program()
+    return name, process.run([program, "--version"], hint="it is broken, or use --to oci").out.split()[-1]
+
+
+def _sif_program() -> tuple[str, str]:
+    found = shutil.which("apptainer")
+    return (found, "apptainer") if found else (_program("singularity", "apptainer"), "singularity")
 
 
 def _program(name: str, package: str) -> str:
@@ -155,13 +163,12 @@ def _program(name: str, package: str) -> str:
 @contextlib.contextmanager
 def _scratch(store: Store) -> Iterator[Path]:
     """A folder on the disk of the store, where links into it work."""
-    with tempfile.TemporaryDirectory(dir=store.root.parent, prefix="deliver-") as folder:
-        yield Path(folder)
+    with unfinished.directory(store.root.parent, "deliver-") as folder:
+        yield folder
 
 
 @contextlib.contextmanager
 def _beside(target: Path) -> Iterator[Path]:
     """A name beside the target that nobody else has; what is left there goes."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
-        yield Path(folder) / target.name
+    with unfinished.directory(target.parent, unfinished.beside(target)) as folder:
+        yield folder / target.name

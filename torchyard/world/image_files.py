@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .. import render
+from ..differ import times
 from ..judge import static_facts as facts
 from ..judge.static_facts import SHOWN, WANTED, ImageFacts
 from ..lock import LockedImage
@@ -103,6 +104,7 @@ def of(read: Read, image: str, lock: LockedImage) -> ImageFacts:
         setuid=_moded(tree, owners, base, lambda e: e.is_file and bool(e.mode & _SETUID)),
         writable=_moded(tree, owners, base, lambda e: e.kind != "2" and bool(e.mode & _WRITABLE)),
         late=_late(tree, lock.epoch),
+        late_documents=_late_documents(read.config, lock.epoch),
         timed_bytecode=_timed(tree),
         secrets=_secrets(tree, owners),
         addresses=_addresses(tree, owners, base),
@@ -361,8 +363,27 @@ def _moded(tree: Tree, owners: _Owners, base: int, asked: Callable[[Entry], bool
 
 
 def _late(tree: Tree, epoch: int) -> tuple[facts.Sample, ...]:
-    paths = {n: [e.path for e in layer.entries if e.mtime > epoch] for n, layer in enumerate(tree.layers)}
+    paths = {
+        n: [e.path for e in x.entries if max(e.mtime, x.later.get(e.path, 0)) > epoch]
+        for n, x in enumerate(tree.layers)
+    }
+    for number, layer in enumerate(tree.layers):
+        if layer.written > epoch:
+            paths[number].append("(the header of its compressor)")
     return _samples(paths)
+
+
+def _late_documents(config: Mapping[str, Any], epoch: int) -> tuple[facts.Spot, ...]:
+    """Times later than the epoch in the configuration and its history, each with the layer of its step."""
+    steps = config.get("history") or []
+    layers = [layer for _, layer in _history(steps)]
+    told = [(f"history[{n}].created", step.get("created"), layers[n]) for n, step in enumerate(steps)]
+    told.append(("created", config.get("created"), layers[-1] if layers else 0))
+    return tuple(
+        facts.Spot(path=name, layer=layer, what=str(text))
+        for name, text, layer in told
+        if text and ((at := times.seconds(str(text))) is None or at > epoch)
+    )
 
 
 def _timed(tree: Tree) -> tuple[facts.Sample, ...]:

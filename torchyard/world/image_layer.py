@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import json
+import math
 import re
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import IO, Any, cast
 
@@ -19,7 +22,7 @@ from . import image_elf
 from .image_elf import Elf
 from .image_tar import Broken, Entry, Tar
 
-FORMAT = 1  # of what is kept of a layer: raise it where what is looked for changes
+FORMAT = 2  # of what is kept of a layer: raise it where what is looked for changes
 _TEXTS = re.compile(
     r"^/var/lib/dpkg/(?:status$|status\.d/|info/[^/]+\.list$)|\.dist-info/(?:METADATA|RECORD)$|\.egg-info/PKG-INFO$"
     r"|^/etc/ld\.so\.conf(?:\.d/[^/]+)?$|/torch/version\.py$|^/etc/os-release$|^/usr/lib/os-release$|\.pth$"
@@ -27,6 +30,8 @@ _TEXTS = re.compile(
 _TEXT_MOST = 64 << 20
 _LOADER_CACHE = "/etc/ld.so.cache"
 _SEARCHED_MOST = 1 << 20
+_GZIP = b"\x1f\x8b"
+_TIMES = {"mtime", "atime", "ctime", "LIBARCHIVE.creationtime"}
 _CODE_SUFFIX = (".py", ".pyi", ".h", ".hpp", ".cuh", ".pyc", ".so", ".a")  # inside packages: not where secrets lie
 _BROKEN = (OSError, EOFError, zlib.error, Broken, zstandard.ZstdError, cast(type[Exception], isal_zlib.error))
 
@@ -42,6 +47,8 @@ class Seen:
     hosts: dict[str, tuple[str, ...]] = field(default_factory=dict)
     timed: list[str] = field(default_factory=list)  # bytecode that carries the time of its source
     cache: tuple[str, ...] | None = None  # folders of the loader's cache, where this layer has one
+    later: dict[str, int] = field(default_factory=dict)  # other times of an entry's header that are after its mtime
+    written: int = 0  # the time in the compressor's header
 
     def to_json(self) -> bytes:
         """What `from_json` reads."""
@@ -54,6 +61,8 @@ class Seen:
             "hosts": self.hosts,
             "timed": self.timed,
             "cache": self.cache,
+            "later": self.later,
+            "written": self.written,
         }
         return json.dumps(plain, separators=(",", ":")).encode("ascii")
 
@@ -72,6 +81,8 @@ class Seen:
                 hosts={path: tuple(names) for path, names in plain["hosts"].items()},
                 timed=plain["timed"],
                 cache=None if plain["cache"] is None else tuple(plain["cache"]),
+                later=plain["later"],
+                written=plain["written"],
             )
         except (KeyError, TypeError, ValueError):
             return None
@@ -84,7 +95,7 @@ def _elf(row: dict[str, Any]) -> Elf:
 
 def opened(stream: IO[bytes], start: bytes) -> IO[bytes] | None:
     """The tar inside a layer's stream, by its first bytes (which the stream still has); None where it is no layer."""
-    if start[:2] == b"\x1f\x8b":
+    if start[:2] == _GZIP:
         inner = igzip.IGzipFile(fileobj=stream, mode="rb")  # type: ignore[no-untyped-call]  # so is isal
         return io.BufferedReader(cast(io.RawIOBase, inner), 1 << 20)
     if start[:4] == b"\x28\xb5\x2f\xfd":
@@ -94,13 +105,18 @@ def opened(stream: IO[bytes], start: bytes) -> IO[bytes] | None:
     return None
 
 
-def scan(stream: IO[bytes], name: str) -> Seen:
-    """What the layer in this tar stream holds; raises CheckFailed where it is no tar archive."""
-    seen = Seen()
+def scan(stream: IO[bytes], name: str, start: bytes = b"") -> Seen:
+    """What the layer in this tar stream holds; raises CheckFailed where it is no tar archive.
+
+    start: the first bytes of what the stream was unpacked from.
+    """
+    seen = Seen(written=int.from_bytes(start[4:8], "little") if start[:2] == _GZIP else 0)
     tar = Tar(stream)
     try:
         for entry in tar:
             seen.entries.append(entry)
+            if (latest := _latest(tar.more)) > entry.mtime:
+                seen.later[entry.path] = latest
             if entry.is_file and entry.size:
                 _look(entry, tar, seen)
     except _BROKEN as error:
@@ -108,6 +124,15 @@ def scan(stream: IO[bytes], name: str) -> Seen:
             f"the layer {name} cannot be read: {error}", hint="the image is broken in the engine: build or pull it anew"
         ) from error
     return seen
+
+
+def _latest(more: Mapping[str, str]) -> int:
+    """The last of the times that special entries give, up to a whole second; 0 where they give none."""
+    found = 0
+    for name in _TIMES & more.keys():
+        with contextlib.suppress(ValueError, OverflowError):
+            found = max(found, math.ceil(float(more[name])))
+    return found
 
 
 def _look(entry: Entry, tar: Tar, seen: Seen) -> None:

@@ -125,10 +125,11 @@ def _see_file(path: str) -> bytes:
     """What a stored layer holds, as it is kept."""
     with open(path, "rb") as stream:
         buffered = io.BufferedReader(stream, 1 << 20)
-        tar = image_layer.opened(buffered, buffered.peek(512)[:512])
+        start = buffered.peek(512)[:512]
+        tar = image_layer.opened(buffered, start)
         if tar is None:
             raise CheckFailed(f"{path} is no layer", hint="./yard clean")
-        return image_layer.scan(tar, path).to_json()
+        return image_layer.scan(tar, path, start).to_json()
 
 
 def _from_engine(engine: Engine, image: str, diff_ids: tuple[str, ...], kept: _Kept, say: Say) -> dict[str, Any]:
@@ -152,7 +153,7 @@ def _pushed(client: Any, image: str, kept: _Kept) -> dict[str, Any] | None:
         start = stream.peek(512)[:512] if isinstance(stream, io.BufferedReader) else b""
         tar = image_layer.opened(stream, start)
         if tar is not None:
-            kept.put(digest, image_layer.scan(tar, digest))
+            kept.put(digest, image_layer.scan(tar, digest, start))
 
     with image_receiver.receiving(kept.has, look) as (address, pushed):
         name = f"{address}/{REPOSITORY}"
@@ -191,7 +192,7 @@ def _saved(client: Any, image: str, kept: _Kept) -> dict[str, Any]:
             stream = io.BufferedReader(_Rest(start, outer), 1 << 20)
             tar = image_layer.opened(stream, start)
             if tar is not None:
-                kept.put(_digest(entry.path), image_layer.scan(tar, entry.path))
+                kept.put(_digest(entry.path), image_layer.scan(tar, entry.path, start))
             elif entry.size <= _DOCUMENT_MOST:
                 documents[entry.path] = start + outer.data()
     manifest = json.loads(documents.get("/manifest.json", b"[]"))

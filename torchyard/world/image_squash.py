@@ -14,14 +14,13 @@ import json
 import os
 import shutil
 import tarfile
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from .. import framing
 from ..errors import CheckFailed, Surroundings
-from . import image_layer, process
+from . import image_layer, process, unfinished
 from .image_tar import Entry, Tar
 from .registry_read import plain_hex
 from .registry_taking import Result
@@ -56,9 +55,8 @@ def write(result: Result, store: Store, target: Path) -> None:
         raise Surroundings(
             "there is no mksquashfs on this machine", hint="install squashfs-tools 4.5 or newer, or use --to oci"
         )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
-        made = Path(folder) / target.name
+    with unfinished.directory(target.parent, unfinished.beside(target)) as folder:
+        made = folder / target.name
         epoch = _epoch(result, store)
         words = [program, "-", str(made), "-tar", "-quiet", "-no-progress", *COMPRESSION, "-mkfs-time", str(epoch)]
         process.fed(

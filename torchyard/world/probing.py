@@ -251,7 +251,7 @@ def _container(
             container.start()
         except docker.errors.APIError as error:
             return Ran(events=(), broken=f"it does not start: {error.explanation or error}")
-        return _end(container, PATIENCE * sum(probes.values()) + GRACE)
+        return _end(container, PATIENCE * sum(probes.values()) + GRACE, tag)
     except docker.errors.ImageNotFound as error:
         raise Surroundings(f"the engine has no image {tag}", hint="./yard build") from error
     except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
@@ -261,12 +261,9 @@ def _container(
         client.close()
 
 
-def _end(container: Any, limit: float) -> Ran:
-    """What a started container printed by its end; past the limit it is ended."""
-    try:
-        code = containers.ended(container, limit)
-    except docker.errors.NotFound:
-        return Ran(events=(), broken="something else removed the container while it ran")
+def _end(container: Any, limit: float, tag: str) -> Ran:
+    """What a started container of this image printed by its end; past the limit it is ended."""
+    code = containers.ended(container, limit, tag)
     broken = f"it ended with code {code}" if code else ""
     if code is None:
         broken = f"it was still running after {limit:.0f} s and was stopped"
@@ -276,9 +273,9 @@ def _end(container: Any, limit: float) -> Ran:
     with contextlib.suppress(docker.errors.APIError):
         container.reload()
         oom = bool(container.attrs["State"].get("OOMKilled"))
-    out = container.logs(stdout=True, stderr=False).decode("utf-8", "replace")
+    out = containers.printed(container, tag)
     if broken:
-        err = container.logs(stdout=False, stderr=True).decode("utf-8", "replace").strip().splitlines()
+        err = containers.printed(container, tag, errors=True).strip().splitlines()
         broken += " (out of memory)" if oom else ""
         broken += f": {' / '.join(err[-3:])}" if err else ""
     return Ran(events=tuple(_events(out)), broken=broken, oom=oom)

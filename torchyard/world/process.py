@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, NoReturn
 
 from torchyard.errors import Surroundings, YardError
+from torchyard.world import disks
 
 BLOCK = 1 << 16
 LAST_LINES = 20
@@ -200,7 +201,7 @@ def failed(
     return error(
         f"the command failed with exit code {done.code}:\n  {quoted(done.argv, cwd)}"
         + (f"\nits last lines:\n{printed}" if printed else "\nit printed nothing"),
-        hint=hint,
+        hint="; ".join(filter(None, (disks.short(), hint))),
     )
 
 

@@ -45,8 +45,7 @@ def pull(ref: str, digest: str, arch: str, store: Store, say: Callable[[str], No
     asked = registry_ref.parse(ref)
     registry = Registry(asked)
     fresh = not store.has(plain_hex(digest))
-    document = json_of(stored(digest, store, lambda: manifest(registry, digest)), digest, asked)
-    _check_manifest(document, asked)
+    document = _document(registry, digest, store)
     described = document["config"]
     config = json_of(stored(described["digest"], store, lambda: small(registry, described)), described["digest"], asked)
     _check_machine(config, arch, asked)
@@ -66,6 +65,12 @@ def pull(ref: str, digest: str, arch: str, store: Store, say: Callable[[str], No
     if fresh and dropped:
         say(f"{ref}: its environment and labels are kept, not its {', '.join(dropped)}")
     return oci.Start(layers=layers, words=f"{ref} at {digest}", config=section)
+
+
+def sizes(ref: str, digest: str, store: Store) -> dict[str, int]:
+    """The layers of the image of this digest: their sha256 and their sizes in bytes; asks for its manifest only."""
+    document = _document(Registry(registry_ref.parse(ref)), digest, store)
+    return {plain_hex(layer["digest"]): layer["size"] for layer in document["layers"]}
 
 
 def packages(start: oci.Start, ref: str, os: str, store: Store) -> str:
@@ -118,6 +123,13 @@ def named_os(text: str) -> str:
     fields = dict(line.partition("=")[::2] for line in text.splitlines() if "=" in line)
     name, version = (fields.get(key, "").strip().strip("\"'") for key in ("ID", "VERSION_ID"))
     return f"{name}-{version}".rstrip("-") if name else ""
+
+
+def _document(registry: Registry, digest: str, store: Store) -> Mapping[str, Any]:
+    """The manifest of an image that can be a base, from the store, which asks for it once."""
+    found = json_of(stored(digest, store, lambda: manifest(registry, digest)), digest, registry.ref)
+    _check_manifest(found, registry.ref)
+    return found
 
 
 def _check_manifest(document: Mapping[str, Any], ref: Reference) -> None:

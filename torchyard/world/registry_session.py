@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 import time
 from base64 import b64encode
 from collections.abc import Callable, Mapping
@@ -50,6 +51,7 @@ class Registry:
         self.ref = ref
         self.hint = hint  # where it does not answer
         self._base = ""
+        self._finding = threading.Lock()
         self._session: requests.Session | None = None
 
     @property
@@ -119,15 +121,15 @@ class Registry:
 
     def _root(self) -> str:
         """Scheme and host; without TLS only on this machine or where the user said so, if TLS does not answer."""
-        if not self._base:
-            self._base = f"https://{self.ref.api_host}"
-            if (self.ref.loopback or self.ref.host in _marked(os.environ)) and not self._speaks_tls():
-                self._base = f"http://{self.ref.api_host}"
-        return self._base
+        with self._finding:  # downloads begin at once
+            if not self._base:
+                plain = (self.ref.loopback or self.ref.host in _marked(os.environ)) and not self._speaks_tls()
+                self._base = f"{'http' if plain else 'https'}://{self.ref.api_host}"
+            return self._base
 
     def _speaks_tls(self) -> bool:
         try:
-            self.session.get(f"{self._base}/v2/", timeout=TIMEOUT, auth=_as_it_is)
+            self.session.get(f"https://{self.ref.api_host}/v2/", timeout=TIMEOUT, auth=_as_it_is)
         except (requests.exceptions.SSLError, requests.exceptions.ConnectionError):
             return False
         return True

@@ -12,7 +12,6 @@ import contextlib
 import hashlib
 import json
 import tarfile
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ import requests
 
 from .. import oci, render
 from ..errors import CheckFailed, Surroundings
-from . import containers, image_receiver, process
+from . import containers, image_receiver, process, unfinished
 from . import engine as engines
 from .engine import Engine
 from .registry_read import plain_hex
@@ -179,8 +178,8 @@ def keep_stream(stream: IO[bytes], digest: str, store: Store, *, where: str = "t
 def _exported(engine: Engine, image_id: str, work: Workspace) -> bytes:
     """The manifest of what BuildKit exports as an OCI archive, its blobs in the store."""
     target = render.target_name(image_id)
-    with tempfile.TemporaryDirectory(dir=work.local) as folder:
-        file = Path(folder) / "image.tar"
+    with unfinished.directory(work.local, "exported-") as folder:
+        file = folder / "image.tar"
         output = f"{target}.output=type=oci,oci-mediatypes=true,dest={file}"
         process.run(
             [*engine.buildx, "bake", "--file", "images/docker-bake.json", "--progress=plain", "--set", output, target],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tarfile
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -15,7 +14,7 @@ import yaml
 
 from torchyard.errors import CheckFailed, InputError, Surroundings
 from torchyard.sourcepin import SourceKind, SourcePin
-from torchyard.world import process
+from torchyard.world import process, unfinished
 from torchyard.world.download import Changed, CutOff, NotThere, download
 from torchyard.world.store import Store
 
@@ -117,7 +116,8 @@ def _archive(
 
 def _export(ref: str, commit: str, out: IO[bytes], mirrors: Mapping[str, str], say: Say) -> None:
     repository = shipped()["repository"]
-    with tempfile.TemporaryDirectory(prefix="torchyard-source-", dir=Path(out.name).parent.parent) as folder:
+    with unfinished.directory(Path(out.name).parent.parent, "torchyard-source-") as made:
+        folder = str(made)
         say(f"fetching the source of {ref} at {commit}, with its submodules")
         _git(folder, mirrors, "init", "--quiet")
         _git(folder, mirrors, "remote", "add", "origin", repository)

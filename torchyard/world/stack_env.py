@@ -6,7 +6,9 @@ import hashlib
 import os
 import resource
 import secrets
+import shlex
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +16,16 @@ import docker.errors
 import requests
 
 from .. import stack, stack_lines
-from ..errors import Surroundings
+from ..errors import InputError, Surroundings
 from ..stack import Entry, Handover, Host, Settings, Wish
-from . import devices, gpu_access, process
+from . import devices, gpu_access, host_gpu, process
 from . import engine as engines
 from .engine import Engine
 from .workspace import Workspace, write_whole
 
 ENV = ".env"
-FOLDERS = ("data", "runs")  # mounted: an engine would make missing ones as root's
+FOLDERS = ("data", "runs")
+MOUNTED = {"TORCHYARD_DATA": "data", "TORCHYARD_RUNS": "runs"}  # and where that is if .env does not say it
 NOTHING = Wish()
 
 
@@ -69,13 +72,14 @@ def place(root: Path) -> str:
 
 
 def _gpus(engine: Engine, entry: Entry) -> tuple[Handover, frozenset[str], str]:
-    """How GPUs are handed over, the names that CDI knows, and why there are none."""
+    """How GPUs are handed over, the names that CDI knows, and why there are none or what is wrong with them."""
     if not entry.gpus:
         return Handover.NONE, frozenset(), ""
     info = _info(engine)
-    folders = info.get("CDISpecDirs")
-    if folders and (names := devices.cdi_devices(folders)):
-        return Handover.CDI, frozenset(names), ""
+    folders = info.get("CDISpecDirs") if engine.docker_host.startswith("unix:") else None
+    read = devices.cdi_specifications(folders or ())
+    if names := frozenset(name for spec in read for name in spec.names):
+        return Handover.CDI, names, gpu_access.stale(read, host_gpu.look().driver)
     if "nvidia" in (info.get("Runtimes") or {}):
         return Handover.NVIDIA, frozenset(), ""
     return Handover.NONE, frozenset(), gpu_access.look(engine, entry.gpus).detail
@@ -98,6 +102,21 @@ def is_ignored(work: Workspace) -> bool:
         return process.run(["git", "check-ignore", "--quiet", ENV], cwd=work.root, check=False).code != 1
     except Surroundings:
         return True
+
+
+def check_folders(work: Workspace, values: Mapping[str, str]) -> None:
+    """Raise where a folder that a stack mounts is not there; nobody but its owner should make it."""
+    for name, usual in MOUNTED.items():
+        given = values.get(name) or usual
+        if "$" in given:  # Compose knows what that means
+            continue
+        path = work.root / os.path.expanduser(given)
+        if not os.path.isdir(path):
+            raise InputError(
+                f"the folder {path} is not there, or not for you to see",
+                where=f"{name} in .env",
+                hint=f"create it yourself, as the one whose it shall be: mkdir -p {shlex.quote(str(path))}",
+            )
 
 
 def port_is_free(port: int) -> bool:

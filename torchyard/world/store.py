@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
+
+from . import unfinished
 
 CHUNK = 1 << 20
 
@@ -40,19 +40,9 @@ class Store:
 
     @contextlib.contextmanager
     def incoming(self) -> Iterator[IO[bytes]]:
-        """A temporary file inside the store, for `keep`; removed if it is not kept, also on an interrupt.
-
-        Its lock says that someone is at work on it: what a killed process left has none, and goes with the next one.
-        """
-        folder = self.root / "incoming"
-        folder.mkdir(parents=True, exist_ok=True)
-        _sweep(folder)
-        with _locked_file(folder) as stream:
-            try:
-                yield stream
-            finally:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(stream.name)
+        """A temporary file inside the store, for `keep`; removed if it is not kept, also on an interrupt."""
+        with unfinished.file(self.root / "incoming", "tmp") as stream:
+            yield stream
 
     def keep(self, file: Path) -> str:
         """Move a finished file of this file system into the store under its hash, which is returned."""
@@ -73,23 +63,9 @@ class Store:
         except OSError:
             import shutil
 
-            shutil.copyfile(self.path(sha256), target)
-
-
-def _sweep(folder: Path) -> None:
-    """Remove the files that no living process holds."""
-    for path in folder.iterdir():
-        with contextlib.suppress(OSError), path.open("rb") as stream:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink()
-
-
-def _locked_file(folder: Path) -> IO[bytes]:
-    """A new file that this process holds."""
-    while True:
-        stream = tempfile.NamedTemporaryFile(dir=folder, delete=False)  # noqa: SIM115 - the caller closes it
-        with contextlib.suppress(OSError):  # a file system without locks: then nothing is swept either
-            fcntl.flock(stream, fcntl.LOCK_EX)
-        if os.fstat(stream.fileno()).st_nlink:  # else another process swept it before it was locked
-            return stream
-        stream.close()
+            try:
+                shutil.copyfile(self.path(sha256), target)
+            except OSError as error:
+                if error.filename2 is not None:  # a copy that fails half-way names what it read first
+                    error.filename, error.filename2 = error.filename2, None
+                raise

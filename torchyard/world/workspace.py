@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path, PurePosixPath
 
 from ..errors import InputError, Surroundings
+from . import unfinished
 from .store import Store
 
 LOCAL = ".torchyard"
@@ -131,23 +131,12 @@ def step_names() -> list[str]:
 def write_whole(path: Path, data: bytes, *, mode: int = 0o644) -> None:
     """Write a file in one step: it has its old bytes or its new ones, also after a kill or with a full disk."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with _beside(path) as temporary:
-            temporary.write_bytes(data)
-            temporary.chmod(mode)
-            os.replace(temporary, path)
+        with unfinished.file(path.parent, unfinished.beside(path)) as stream:
+            stream.write(data)
+            stream.flush()
+            os.fchmod(stream.fileno(), mode)
+            os.replace(stream.name, path)
     except OSError as error:
         raise Surroundings(
             f"{path} cannot be written: {error.strerror}", where=str(path), hint="check disk and rights"
         ) from error
-
-
-@contextlib.contextmanager
-def _beside(path: Path) -> Iterator[Path]:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    try:
-        yield Path(name)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)

@@ -1,0 +1,1 @@
+"""What the benchmarks of builds are made of."""
