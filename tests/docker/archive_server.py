@@ -24,6 +24,8 @@ class SmallArchive:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.asked: list[str] = []
+        self.hold, self.held = threading.Event(), threading.Event()  # no answer before the one; a request waits for it
+        self.hold.set()
         self.pool = root / "pool" / "main"
         self.pool.mkdir(parents=True)
         # gpg's agent has a socket in here, and the path of a socket must be short
@@ -90,6 +92,9 @@ class _Handler(SimpleHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self._archive.asked.append(self.path)
+        if not self._archive.hold.is_set():
+            self._archive.held.set()
+            self._archive.hold.wait()
         super().do_GET()
 
     def log_message(self, format: str, *args: object) -> None:

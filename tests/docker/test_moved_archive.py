@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -207,3 +210,33 @@ def test_packages_that_shut_each_other_out_are_told(yard: Yard) -> None:
     yard.small.publish(FIRST + DAY)
     with pytest.raises(Incompatible, match="against"):
         yard.resolve(user=("against",))
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from torchyard.world import archive
+from torchyard.world.archive import Archives
+from torchyard.world.store import Store
+root = Path(sys.argv[1])
+archives = Archives(store=Store(root / "store"), cache=root / "a cache", mirrors=[root / "mirrors.yaml"], say=print)
+archive.resolve("debian-12", "x86_64", {"base": (), "os": ("lib",)}, archives=archives)
+"""
+
+
+def test_an_apt_that_outlives_its_killed_command_is_waited_for(yard: Yard, tmp_path: Path) -> None:
+    yard.archives()
+    yard.small.hold.clear()
+    child = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.DEVNULL)
+    yard.small.held.wait()  # its apt is at work
+    child.kill()
+    child.wait()
+
+    def say(line: str) -> None:
+        yard.said.append(line)
+        if "waiting" in line:
+            yard.small.hold.set()
+
+    archives = dataclasses.replace(yard.archives(), say=say)
+    answer = archive.resolve(OS, ARCH, GROUPS, archives=archives)
+    assert versions(answer)["lib"] == "1.0" and any("waiting" in line for line in yard.said)

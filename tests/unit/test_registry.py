@@ -8,6 +8,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 from torchyard import oci
 from torchyard.errors import CheckFailed, Incompatible, InputError, Surroundings, YardError
 from torchyard.oci import LAYER_GZIP, Start
-from torchyard.world import registry, registry_session
+from torchyard.world import registry, registry_ref, registry_session
 from torchyard.world.store import Store
 
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
@@ -297,3 +298,22 @@ def test_cuda_that_is_there_already_is_remarked() -> None:
     assert "has CUDA 12.8.1: torch brings CUDA 13.0 itself" in told[0] and "LD_LIBRARY_PATH" in told[1]
     assert "CPU build uses none" in registry.remarks(start("CUDA_VERSION=12.8.1"), "x:1", None)[0]
     assert registry.remarks(start("LANG=C"), "x:1", "13.0") == []
+
+
+def test_downloads_that_begin_at_once_all_wait_for_how_the_registry_speaks(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = registry_session.Registry(registry_ref.parse(fake.ref))
+    asked, others = threading.Event(), threading.Event()
+
+    def speaks_tls() -> bool:
+        asked.set()
+        others.wait(1)  # time for a second one to take an answer that is not there yet
+        return False
+
+    monkeypatch.setattr(there, "_speaks_tls", speaks_tls)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(there.url, "blobs/a")
+        asked.wait()
+        second = pool.submit(there.url, "blobs/b")
+        assert second.result().startswith("http://") and first.result().startswith("http://")

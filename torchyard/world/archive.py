@@ -314,8 +314,12 @@ def _apt(distribution: Distribution, arch: str, archives: Archives) -> Iterator[
     root = archives.cache / f"{distribution.id}-{arch}"
     root.mkdir(parents=True, exist_ok=True)
     with (root / "held").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield Apt(root, distribution, archive_data.deb_architecture(arch), sources)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            archives.say(f"another apt is at work on the lists of {distribution.id}; waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield Apt(root, distribution, archive_data.deb_architecture(arch), sources, (lock.fileno(),))
 
 
 def _keys(family: Family, archives: Archives, asked: tuple[str, ...] = ()) -> tuple[Path | str, ...]:

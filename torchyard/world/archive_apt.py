@@ -75,13 +75,19 @@ class Unsolvable(Exception):
 
 
 class Apt:
-    """An apt that sees these sources only; `root` is its own directory, kept between runs for its lists."""
+    """An apt that sees these sources only; `root` is its own directory, kept between runs for its lists.
 
-    def __init__(self, root: Path, distribution: Distribution, arch: str, sources: Sequence[Source]) -> None:
+    held is a lock on that directory, which the programs that run there hold too, should they outlive us.
+    """
+
+    def __init__(
+        self, root: Path, distribution: Distribution, arch: str, sources: Sequence[Source], held: Sequence[int] = ()
+    ) -> None:
         self.root = root.absolute()
         self.distribution = distribution
         self.arch = arch
         self.sources = sources
+        self.held = held
 
     def update(self, kept: Sequence[PackageFile] = ()) -> None:
         """Have the newest package lists, each with a good signature; `kept` are files that are here in any case."""
@@ -89,6 +95,7 @@ class Apt:
         process.run(
             self._argv("update", "-q"),
             env={"LC_ALL": "C.UTF-8", "APT_CONFIG": None},
+            pass_fds=self.held,
             hint=f"check the network, or name a mirror that you can reach for '{self.distribution.family.name}'"
             " in a mirrors file (docs/archive.md)",
         )
