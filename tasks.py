@@ -28,13 +28,20 @@ CHECKS = (
     help={
         "docker": "also those that start engines, servers and processes (needs root or an engine; tens of minutes)",
         "gpu": "also those that need a GPU which torch sees, without Docker (TORCHYARD_PYTHON: which Python has torch)",
+        "long": "with --docker, also the tests that CI leaves out for the minutes that they take",
         "no-skips": "fail where a test of a suite that was asked for is skipped",
         "only": "a pytest expression: run the tests whose names match",
         "accept": "write what the golden tests see as what they expect",
     }
 )
 def test(
-    c: Context, docker: bool = False, gpu: bool = False, no_skips: bool = False, only: str = "", accept: bool = False
+    c: Context,
+    docker: bool = False,
+    gpu: bool = False,
+    long: bool = False,
+    no_skips: bool = False,
+    only: str = "",
+    accept: bool = False,
 ) -> None:
     """Run the checks of the code and the tests. Example: test --docker"""
     for module, *arguments in CHECKS if not only else ():
@@ -45,6 +52,7 @@ def test(
     options = ["--docker", "--numprocesses", "2", "--dist", "loadscope", "--durations", "30"] if docker else []
     options += ["--reruns", "1"] if docker else []
     options += ["--gpu"] if gpu else []
+    options += ["--long"] if long else []
     options += ["-k", only] if only else []
     options += ["--no-skips"] if no_skips else []
     options += ["--accept"] if accept else []

@@ -23,6 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """One flag a suite."""
     for name, words in SUITES.items():
         parser.addoption(f"--{name}", action="store_true", help=f"run tests/{name}: {words}")
+    parser.addoption("--long", action="store_true", help="also the tests that are run by hand, for the time they take")
     parser.addoption("--no-skips", action="store_true", help="fail where a test of the suites asked for was skipped")
     parser.addoption("--accept", action="store_true", help="write what the folder cases see as what they expect")
 
@@ -45,7 +46,10 @@ def say(pytestconfig: pytest.Config) -> Callable[[str], None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip the suites that were not asked for, with the flag that runs them."""
+    """Skip the suites that were not asked for, with the flag that runs them; leave out what takes long."""
+    if not config.getoption("--long"):
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("long")])
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
     for item in items:
         for name, words in SUITES.items():
             if (Path("tests") / name).as_posix() in item.path.as_posix():

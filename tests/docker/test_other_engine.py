@@ -16,7 +16,7 @@ from clones import Clone
 
 from torchyard.world import engine_root, engine_sources
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.long]
 
 RELEASE = "testing"
 
