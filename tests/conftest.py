@@ -12,6 +12,8 @@ import pytest
 
 SAID = pytest.StashKey[list[str]]()
 
+BESIDE_A100 = ("test_verify_built.py", "test_verify_cpu.py")  # so that both halves take about as long
+
 SUITES = {
     "docker": "starts processes, engines and servers",
     "cluster": "starts a small cluster",
@@ -70,8 +72,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
             text = (config.rootpath / file).read_text(encoding="utf-8")
-            shares = "yard: Clone" in text
-            return f"yard, {'with' if 'a100' in text else 'without'} a100" if shares else file
+            if "yard: Clone" not in text:
+                return file
+            return "yard, with a100" if "a100" in text or file.endswith(BESIDE_A100) else "yard, without a100"
 
     return Scheduling(config, log)
 
