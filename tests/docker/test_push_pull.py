@@ -108,18 +108,51 @@ def test_a_second_push_sends_nothing(pushed: Clone, registry: Proxy) -> None:
     assert registry.sent() == 0 and registry.count("POST") == 0
 
 
-@pytest.mark.parametrize("wrong", ["-1y", "+1y"])
+# Laid over the C library of a program: its clock is wrong, and its sleeps are not.
+CLOCK = """\
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+int clock_gettime(clockid_t clock, struct timespec *now) {
+    int answer = syscall(SYS_clock_gettime, clock, now);
+    if (answer == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE))
+        now->tv_sec += atol(getenv("CLOCK_IS_OFF"));
+    return answer;
+}
+int gettimeofday(struct timeval *now, void *zone) {
+    struct timespec exact;
+    clock_gettime(CLOCK_REALTIME, &exact);
+    now->tv_sec = exact.tv_sec;
+    now->tv_usec = exact.tv_nsec / 1000;
+    return 0;
+}
+time_t time(time_t *now) {
+    struct timespec exact;
+    clock_gettime(CLOCK_REALTIME, &exact);
+    if (now)
+        *now = exact.tv_sec;
+    return exact.tv_sec;
+}
+"""
+YEAR = 366 * 86_400
+
+
+@pytest.mark.parametrize("wrong", [-YEAR, YEAR])
 def test_a_clock_that_is_a_year_wrong_changes_no_byte(
-    pushed: Clone, registry: Proxy, cpu: dict[str, Any], tmp_path: Path, wrong: str
+    pushed: Clone, registry: Proxy, cpu: dict[str, Any], place: Path, wrong: int
 ) -> None:
-    subprocess.run(["apt-get", "download", "-q", "libfaketime"], cwd=tmp_path, check=True, capture_output=True)
-    (package,) = tmp_path.glob("libfaketime_*.deb")
-    subprocess.run(["dpkg-deb", "-x", str(package), str(tmp_path)], check=True)
-    (library,) = tmp_path.glob("usr/lib/*/faketime/libfaketime.so.1")
-    told = {"LD_PRELOAD": str(library), "FAKETIME": wrong, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
-    year = "import datetime; print(datetime.date.today().year)"
-    late = replace(pushed, env={**pushed.env, **told})
-    assert late.call([sys.executable, "-c", year]).out != pushed.call([sys.executable, "-c", year]).out
+    folder = place / f"clock{wrong}"
+    folder.mkdir()
+    (folder / "clock.c").write_text(CLOCK)
+    compile = ["gcc", "-shared", "-fPIC", "-o", "/clock/clock.so", "/clock/clock.c"]
+    pushed.docker("run", "--rm", "--user", "0", "--volume", f"{folder}:/clock", cpu["digest"], *compile).good()
+    late = replace(pushed, env={**pushed.env, "LD_PRELOAD": str(folder / "clock.so"), "CLOCK_IS_OFF": str(wrong)})
+    year = [sys.executable, "-c", "import datetime; print(datetime.date.today().year)"]
+    assert late.call(year).good().out != pushed.call(year).good().out
     late.yard("build", "--gpu", "cpu", "--level", "identity").good()
     assert pushed.receipt(cpu["image"]) == cpu
     registry.asked.clear()
@@ -258,9 +291,8 @@ def test_a_sif_file_runs_torch_as_an_ordinary_user(pushed: Clone, cpu: dict[str,
         user.yard("pull", "--gpu", "cpu", "--to", "sif", "--output", str(target)).good()
         assert [path.name for path in folder.glob("*.sif*")] == ["image.sif"]
         seen = "import os, torch; print(torch.__version__, os.getuid(), torch.ones(2).sum())"
-        ran = subprocess.run(
-            apptainer.as_user("exec", str(target), "python", "-c", seen), capture_output=True, text=True
-        )
+        asked = apptainer.as_user("exec", str(target), "python", "-c", seen)
+        ran = subprocess.run(asked, cwd=place, capture_output=True, text=True)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     locked = yaml.safe_load((pushed.root / "images" / cpu["image"] / "lock.yaml").read_text())["image"]
