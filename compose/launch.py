@@ -365,7 +365,7 @@ def failed(error, ranks, logs, errors):
 
 
 def prepare(processes):
-    """What the ranks inherit."""
+    """What the ranks inherit; processes are all that share the CPUs."""
     raise_limits()
     fill("OMP_NUM_THREADS", str(threads(cpus(), processes)))
     fill("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "[rank${rank}]: ")
@@ -380,7 +380,7 @@ def run(words):
     processes, nodes = setting("TORCHYARD_PROCESSES", 1, least=1), setting("TORCHYARD_NODES", 1, least=1)
     node = setting("TORCHYARD_NODE", 0)
     check_script(words[0])
-    prepare(processes)
+    prepare(processes * nodes)  # the nodes of a rehearsal are on one machine
     loud = os.environ.get("TORCH_CPP_LOG_LEVEL")
     fill("TORCH_CPP_LOG_LEVEL", "ERROR")  # of this process: at the end it would tell that the other node has gone
     import torch

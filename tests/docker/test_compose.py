@@ -91,9 +91,10 @@ import os, runpy
 os.environ["SABOTAGE"] = "no-all-reduce"
 runpy.run_path("tests/training/sabotage.py", run_name="__main__")
 """
+SHARES = "import os; print('threads', os.environ['OMP_NUM_THREADS'])\n"
 SLEEPS = "import time; print('asleep', flush=True); time.sleep(600)\n"
 SCRIPTS = {"plain": PLAIN, "raises": RAISES, "killed": KILLED, "tells": TELLS, "small": SMALL, "again": AGAIN}
-SCRIPTS |= {"sleeps": SLEEPS, "unreduced": UNREDUCED}
+SCRIPTS |= {"shares": SHARES, "sleeps": SLEEPS, "unreduced": UNREDUCED}
 
 
 @pytest.fixture(scope="module")
@@ -215,6 +216,12 @@ def rehearse(clone: Clone, *words: str) -> Ended:
     shutil.rmtree(clone.root / "runs" / "rehearsal", ignore_errors=True)
     assert left(clone) == []
     return ended
+
+
+def test_the_nodes_of_a_rehearsal_share_the_cpus_of_the_machine(stack: Clone) -> None:
+    ended = rehearse(stack, "jobs/shares.py").good()
+    told = {int(number) for number in re.findall(r"threads (\d+)", ended.out)}
+    assert told == {max(1, len(os.sched_getaffinity(0)) // 2)} and ended.out.count("threads ") == 2
 
 
 def accuracy(ended: Ended) -> float:
