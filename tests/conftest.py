@@ -12,7 +12,7 @@ import pytest
 
 SAID = pytest.StashKey[list[str]]()
 
-BESIDE_A100 = ("test_verify_built.py", "test_verify_cpu.py")  # so that both halves take about as long
+BESIDE_A100 = ("test_verify_built.py",)  # so that both halves take about as long
 
 SUITES = {
     "docker": "starts processes, engines and servers",
