@@ -136,6 +136,13 @@ def status(code: int, **headers: str) -> Fault:
     return fault
 
 
+def another_digest(handler: Handler, body: bytes) -> bool:
+    """What a registry answers that reads a file while another request writes it."""
+    text = b'{"errors":[{"code":"DIGEST_INVALID","message":"provided digest did not match uploaded content"}]}'
+    handler.answer(400, [("Content-Type", "application/json")], text)
+    return True
+
+
 def dropped(handler: Handler, body: bytes) -> bool:
     """The connection ends without an answer; the registry never saw the request."""
     handler.close_connection = True

@@ -123,6 +123,7 @@ def test_a_blob_that_is_in_no_named_repository_is_sent(proxy: Proxy, store: Stor
         Rule(method="PUT", path="/blobs/", fault=faults.status(500)),
         Rule(method="HEAD", path="", fault=faults.status(502), skip=1),
         Rule(method="PUT", path="/manifests/", fault=faults.unanswered),
+        Rule(method="PUT", path="/manifests/", fault=faults.another_digest, times=2),
         Rule(method="PUT", path="/manifests/", fault=faults.status(429, Retry_After="0")),
         Rule(method="GET", path="/blobs/uploads/", fault=faults.status(404)),
     ],

@@ -74,7 +74,11 @@ def manifest(registry: Registry, reference: str, data: bytes, kind: str) -> requ
     """Put a manifest or an index under a tag or its digest; raises CheckFailed where the registry reads another one."""
     url, digest = registry.url(f"manifests/{reference}"), oci.digest_of(data)
     head = {"Content-Type": kind}
-    answer = registry.patiently(lambda: registry.session.put(url, data=data, headers=head, timeout=TIMEOUT))
+    for attempt in range(1, ATTEMPTS + 1):
+        answer = registry.patiently(lambda: registry.session.put(url, data=data, headers=head, timeout=TIMEOUT))
+        if answer.status_code != 400 or "digest" not in said(answer) or attempt == ATTEMPTS:
+            break
+        registry_session.rest(attempt, None)  # it reads what another push of the same manifest has half written
     _check(registry, answer, (200, 201), f"the manifest {reference}")
     seen = answer.headers.get("Docker-Content-Digest", digest)
     if seen != digest:
