@@ -7,6 +7,7 @@ python benchmarks/build.py NAME [NAME ...] [--pairs N] [--no-write]
                  holds engine, store and temporary files (the other side does not fit in there and has 40: --large)
     again        the same build again
     requirement  one more pure-Python requirement; one that moves fsspec, which torch requires
+    reproducible the CPU image with an empty build cache, with and without what makes its bytes the same each time
     another      another image with the same torch
     size         compressed and unpacked bytes
     start        from `docker run` to `import torch` done
@@ -36,6 +37,7 @@ from building import where as where_module  # noqa: E402
 TOGETHER = {
     "again": runs.again,
     "requirement": runs.requirement,
+    "reproducible": runs.reproducible,
     "another": runs.another,
     "size": runs.size,
     "start": runs.start,

@@ -73,6 +73,7 @@ _SHOWN: Mapping[str, Sequence[tuple[str, tuple[str, ...]]]] = {
         ("pair_withdrawn", ("package", "version")),
         ("pair_python", ("package", "first", "python")),
     ],
+    "compression": [("consumers", ("consumer", "zstd", "granted", "note"))],
 }
 
 

@@ -1,52 +1,57 @@
-"""What a site's programs can read of an image's layers; the data are in data/consumers.yaml."""
+"""What the programs that run images can read of their layers; the catalogue's `consumers` says since which version."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
-from importlib import resources
-from typing import Any, cast
 
-import yaml
-from packaging.version import InvalidVersion, Version
-
+from .catalog import Catalog
+from .catalog.rows import Consumer
 from .errors import Incompatible
+from .versions import below
 
+RULE = "compression"
 RUNS = {"slurm": ("enroot", "apptainer"), "kubernetes": ("containerd",), "compose": ("docker",)}
 
 
-def check(kinds: Iterable[str], consumer: str, version: str, *, where: str) -> None:
-    """Raise Incompatible where this program, of this version (empty: any), cannot read layers of these media types."""
-    zstd = sorted({kind for kind in kinds if kind.endswith("zstd")})
-    row = _data().get(consumer)
-    if not zstd or row is None:
+def of_site(runs: str, consumer: str) -> tuple[str, ...]:
+    """What reads images at a site, as `enroot 4.1.0` where env.yaml says it, else the programs of what runs there."""
+    return (consumer,) if consumer else RUNS.get(runs, ())
+
+
+def unread(word: str, catalog: Catalog) -> tuple[Consumer, str] | None:
+    """The row and the words that stand against zstd layers for a program (`docker`, `docker 26.1.5`); None: it reads
+    them, or is not in the catalogue."""
+    name, _, version = word.partition(" ")
+    row = next((each for each in catalog.consumers() if each.consumer == name), None)
+    if row is None or (row.zstd and (not below(version, row.zstd) if version else row.granted)):
+        return None
+    if row.zstd and not version:
+        return row, f"{name}, whose version is not said, may not read zstd layers; {row.zstd} or newer does"
+    since = f"{row.zstd} or newer does" if row.zstd else "no version that was seen does"
+    return row, f"{word} does not read zstd layers; {since}"
+
+
+def check(kinds: Iterable[str], consumer: str, version: str, catalog: Catalog, *, where: str) -> None:
+    """Raise Incompatible where this program, of this version (empty: not known), does not read these media types."""
+    if has_zstd(kinds) and (found := unread(f"{consumer} {version}".strip(), catalog)) is not None:
+        raise _refused(*found, catalog, where)
+
+
+def check_site(kinds: Iterable[str], words: Iterable[str], catalog: Catalog, *, where: str) -> None:
+    """The same for what reads images at a site; a row that nobody has verified refuses nothing here."""
+    if not has_zstd(kinds):
         return
-    least = str(row["zstd"])
-    if least != "never" and (not version or _at_least(version, least)):
-        return
-    needs = "no version that was seen does" if least == "never" else f"{least} or newer does"
-    raise Incompatible(
-        f"{consumer}{f' {version}' if version else ''} does not read layers of the kind {zstd[0]}; {needs}",
-        where=where,
-        hint=str(row.get("instead") or f"upgrade {consumer}, or push gzip") + f" ({row['source']})",
-    )
+    for word in words:
+        if (found := unread(word, catalog)) is not None and found[0].proven():
+            raise _refused(*found, catalog, where)
 
 
-def check_site(kinds: Iterable[str], runs: str, *, where: str) -> None:
-    """The same for what runs images at a site."""
-    found = tuple(kinds)
-    for consumer in RUNS.get(runs, ()):
-        check(found, consumer, "", where=where)
+def has_zstd(kinds: Iterable[str]) -> bool:
+    """Whether one of these media types is that of a zstd layer."""
+    return any(kind.endswith("zstd") for kind in kinds)
 
 
-def _at_least(version: str, least: str) -> bool:
-    try:
-        return Version(version.split("+")[0].split("-")[0]) >= Version(least)
-    except InvalidVersion:
-        return True
-
-
-@cache
-def _data() -> dict[str, Any]:
-    text = resources.files("torchyard.data").joinpath("consumers.yaml").read_text(encoding="utf-8")
-    return cast(dict[str, Any], yaml.safe_load(text))
+def _refused(row: Consumer, what: str, catalog: Catalog, where: str) -> Incompatible:
+    way = row.instead or f"upgrade {row.consumer}"
+    told = "; ".join(catalog.sources.get(source, source) for source in row.source)
+    return Incompatible(what, where=where, hint=f"{way}, or compression: gzip in env.yaml ({told})")

@@ -33,6 +33,7 @@ class Choice:
     driver: str | None
     gcc: str | None  # None for a wheel
     arch_list: tuple[str, ...]  # of a source build
+    compression: str | None = None  # as asked, or as the nearest cell has it
     asked: tuple[tuple[str, object], ...] = ()  # what else the request said, as it said it
 
     def request(self) -> dict[str, object]:
@@ -52,6 +53,7 @@ class Choice:
             "driver": self.driver,
             **({"gcc": self.gcc} if self.gcc else {}),
             **({"arch_list": ";".join(self.arch_list)} if self.arch_list else {}),
+            **({"compression": self.compression} if self.compression else {}),
             **dict(self.asked),
         }
 
@@ -64,6 +66,7 @@ class Choice:
         parts += [f"gcc {self.gcc}"] if self.gcc else []
         parts += [f"arch list {';'.join(self.arch_list)}"] if self.arch_list else []
         parts += [f"driver {self.driver}"] if self.driver else []
+        parts += [f"{self.compression} layers"] if self.compression else []
         return ", ".join(parts)
 
 
@@ -185,6 +188,7 @@ def _choice(cell: Cell, wanted: Asked, catalog: Catalog) -> Choice:
         "precision": wanted.precision,
         "cuda_compat": wanted.cuda_compat,
         "arch_list": wanted.arch_list,
+        "consumers": list(wanted.consumers),
     }
     entries = code.arch_entries(cell, catalog) if source and cell.cuda else ()
     return Choice(
@@ -203,6 +207,7 @@ def _choice(cell: Cell, wanted: Asked, catalog: Catalog) -> Choice:
         driver=cell.driver,
         gcc=cell.gcc,
         arch_list=entries,
+        compression=cell.compression,
         asked=tuple((key, value) for key, value in rest.items() if value or value == ""),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 
-from torchyard.plan import Base, BaseKind, BuildKind, PackageSet, SourceBuild
+from torchyard.plan import Base, BaseKind, BuildKind, Compression, PackageSet, SourceBuild
 
 LONGEST = 119  # of the 128 characters of a tag, so that an ending such as -dev still fits
 _DEBIAN_ARCH = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -26,12 +26,14 @@ def image_id(
     cudnn: str | None = None,
     source: SourceBuild | None = None,
     allowed: tuple[tuple[str, str], ...] = (),
+    compression: Compression | None = None,
 ) -> str:
     """`torch2.14.1-cu130-py311-debian12-amd64`, longer where the image is less usual.
 
     A wheel settles its BLAS, cuDNN and device code, so blas and cudnn count for a source build only. packages_name
     is empty for the default set. allowed are the rules that were overruled, with the reasons: an image that breaks one
-    says so in its name. What is too long to read is a hash of eight digits.
+    says so in its name. What is too long to read is a hash of eight digits. Other layers than gzip stand before the
+    architecture, where no name of a set of packages can look like them.
     """
     parts = [f"torch{torch}"]
     parts += [f"{name.removeprefix('torch')}{version}" for name, version in sorted(pairs, reverse=True)]
@@ -41,6 +43,7 @@ def image_id(
         parts += _source_parts(source, blas, cudnn)
     parts.append("py" + python.replace(".", "", 1) + ("" if python_from == "distribution" else f"-{python_from}"))
     parts += _base_parts(base)
+    parts += [] if compression in (None, Compression.GZIP) else [compression.value]
     parts.append(_DEBIAN_ARCH[arch])
     if packages_name:
         parts.append(packages_name)

@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import yaml
 
-from . import groups, lock_forms
+from . import groups, lock_forms, oci
 from .errors import InputError
 from .ospin import OsPin
 from .plain import from_plain, to_plain
-from .plan import BaseKind, BuildKind, Image
+from .plan import BaseKind, BuildKind, Compression, Image
 from .sourcepin import SourcePin
 from .wheelpin import WheelPin
 
@@ -92,6 +92,8 @@ def fingerprint(image: Image) -> str:
     }
     if image.build is BuildKind.SOURCE and image.source is not None:
         resolved["builder"] = [groups.builder(image), groups.build_wheels(image), groups.toolkit()]
+    if image.compression is Compression.ZSTD:
+        resolved["zstd"] = [oci.ZSTD_FORMAT, oci.ZSTD_LEVEL]
     return hashlib.sha256(json.dumps(resolved, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 

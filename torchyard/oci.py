@@ -11,6 +11,9 @@ from dataclasses import dataclass
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
 LAYER_GZIP = "application/vnd.oci.image.layer.v1.tar+gzip"
+LAYER_ZSTD = "application/vnd.oci.image.layer.v1.tar+zstd"
+ZSTD_LEVEL = 3
+ZSTD_FORMAT = "1"  # raise it where zstd layers come out otherwise for the same tar; both are part of their fingerprints
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
@@ -22,7 +25,7 @@ def architecture(arch: str) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layer:
-    """A gzip-compressed layer: digest and size (bytes) of the blob, diff id and length (bytes) of the tar in it."""
+    """A compressed layer: digest and size (bytes) of the blob, diff id and length (bytes) of the tar in it."""
 
     digest: str
     size: int
@@ -62,11 +65,17 @@ class Start:
 
 
 def documents(
-    start: Start, layers: Sequence[tuple[Layer, str]], *, arch: str, epoch: int, tag: str = "latest"
+    start: Start,
+    layers: Sequence[tuple[Layer, str]],
+    *,
+    arch: str,
+    epoch: int,
+    tag: str = "latest",
+    kind: str = LAYER_GZIP,
 ) -> Documents:
     """The config, manifest and index of an image of `start` with layers on top, each with the words for its history.
 
-    epoch in seconds: the one time that appears.
+    epoch in seconds: the one time that appears. kind: the media type of all layers.
     """
     created = datetime.datetime.fromtimestamp(epoch, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     stacked = [*((layer, start.words) for layer in start.layers), *layers]
@@ -85,7 +94,7 @@ def documents(
             "schemaVersion": 2,
             "mediaType": MANIFEST,
             "config": _descriptor(CONFIG, digest_of(config), len(config)),
-            "layers": [_descriptor(LAYER_GZIP, layer.digest, layer.size) for layer, _ in stacked],
+            "layers": [_descriptor(kind, layer.digest, layer.size) for layer, _ in stacked],
         }
     )
     entry = _descriptor(MANIFEST, digest_of(manifest), len(manifest))

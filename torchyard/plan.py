@@ -20,6 +20,13 @@ class BuildKind(StrEnum):
     SOURCE = "source"
 
 
+class Compression(StrEnum):
+    """How the layers of an image are compressed."""
+
+    GZIP = "gzip"
+    ZSTD = "zstd"
+
+
 class CellState(StrEnum):
     """What the rules say of a cell."""
 
@@ -91,6 +98,7 @@ class Image:
     allowed: tuple[tuple[str, str], ...] = ()  # sorted (rule, reason) that env.yaml overrules and this image breaks
     packages: PackageSet = field(default_factory=PackageSet)
     source: SourceBuild | None = None  # for a source build
+    compression: Compression | None = None  # None: gzip, and then no lock says anything of it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -14,11 +15,12 @@ from . import layering, oci, source_recipe
 from .errors import InputError
 from .lock import LockedImage, requirements_text
 from .matrix import fragment
-from .plan import BaseKind, Plan
+from .plan import BaseKind, Compression, Image, Plan
 from .source_recipe import SourceView
 
 ENVIRONMENT = "opt/venv"  # where the virtual environment of an image lies
 CONTEXTS = PurePosixPath(".torchyard/context")  # local, filled by `torchyard fetch`
+BAKE = PurePosixPath("images/docker-bake.json")
 Template = Callable[[str], str | None]
 
 
@@ -56,7 +58,7 @@ def shared_files(locks: Sequence[LockedImage], plan: Plan) -> dict[PurePosixPath
     """The generated files that all images share: bake targets, and which hardware selects which image."""
     ordered = sorted(locks, key=lambda lock: lock.id)
     return {
-        PurePosixPath("images/docker-bake.json"): bake(ordered, plan),
+        BAKE: bake(ordered, plan),
         PurePosixPath("images/index.yaml"): index(plan),
     }
 
@@ -143,8 +145,27 @@ def _target(lock: LockedImage, project: str, stage: str, jobs: str) -> dict[str,
         "network": "none",
         "attest": ["type=provenance,disabled=true", "type=sbom,disabled=true"],
         "tags": [tag(project, lock.id) + suffix],
-        "output": ["type=image,oci-mediatypes=true"],
+        "output": [f"type=image,oci-mediatypes=true{_compressed(lock.image)}"],
     }
+
+
+def _compressed(image: Image) -> str:
+    """What the exporter is told of compression; nothing for gzip.
+
+    The ready layers are zstd already, with ids of their own, so no layer comes out of BuildKit's cache as gzip.
+    """
+    if image.compression is not Compression.ZSTD:
+        return ""
+    return f",compression=zstd,compression-level={oci.ZSTD_LEVEL}"
+
+
+def archive_output(bake_file: str | None, image_id: str, file: str) -> str:
+    """The output of an image's target in docker-bake.json, as an OCI archive in a file instead of in the engine."""
+    try:
+        output: str = json.loads(bake_file or "")["target"][target_name(image_id)]["output"][0]
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise InputError(f"{BAKE} has no target for {image_id}", where=str(BAKE), hint="./yard render") from error
+    return f"{output.replace('type=image', 'type=oci', 1)},dest={file}"
 
 
 def _dockerfile(lock: LockedImage, templates: Template) -> str:
@@ -241,9 +262,16 @@ def dockerfile_quote(value: str) -> str:
     return f'"{value}"'
 
 
+@lru_cache(maxsize=4)
 def _jinja(templates: Template) -> jinja2.Environment:
+    """One environment for each source of templates, which parses each of them once as long as its text stays."""
+
+    def load(name: str) -> tuple[str, None, Callable[[], bool]] | None:
+        text = templates(name)
+        return None if text is None else (text, None, lambda: templates(name) == text)
+
     environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(templates),
+        loader=jinja2.FunctionLoader(load),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

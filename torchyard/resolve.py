@@ -14,7 +14,7 @@ from torchyard.ids import image_id, set_name
 from torchyard.matrix.parse import UNNAMED, know_all
 from torchyard.matrix.shape import Known
 from torchyard.matrix.values import AUTO, Matrix, Software, WantedCell
-from torchyard.plan import BuildKind, Cell, CellState, Image, PackageSet, Plan, SourceBuild, Verdict
+from torchyard.plan import BuildKind, Cell, CellState, Compression, Image, PackageSet, Plan, SourceBuild, Verdict
 from torchyard.yaml_source import Located, nearest
 
 _MARCH = {"x86_64": "x86-64-v3", "aarch64": "armv8.2-a"}
@@ -23,6 +23,7 @@ _KEYS = {
     "cuda": "cuda", "cudnn": "cudnn", "torch": "torch", "packages": "torchvision", "python": "python",
     "python_from": "python", "os": "base", "blas": "blas", "build": "build", "gcc": "source", "arch_list": "source",
     "driver": "driver", "mig": "mig", "memory_gb": "memory_gb", "arch": "arch", "gpu": "gpu", "gpus": "gpu",
+    "compression": "compression",
 }  # fmt: skip
 
 
@@ -44,6 +45,10 @@ def names(catalog: Catalog) -> Known:
                 )
             case "flag":
                 return switches.complaint(name, catalog.switches())
+            case "consumer":
+                program, ids = name.partition(" ")[0], [row.consumer for row in catalog.consumers()]
+                told = f"there is nothing known of {program!r}", nearest(program, ids) or f"one of {', '.join(ids)}"
+                return None if program in ids else told
             case _:
                 return know_all(kind, name)
 
@@ -165,6 +170,8 @@ def _request(wanted: WantedCell) -> rules.Request:
         gcc=str(source.gcc) if compiled and source.gcc else None,
         arch_list=";".join(source.arch_list) if compiled and source.arch_list and hardware.gpus else None,
         packages=tuple((name, version) for name, version in pairs if version not in ("", AUTO)),
+        compression=None if software.compression is Compression.GZIP else software.compression.value,
+        consumers=hardware.consumers,
     )
 
 
@@ -183,6 +190,7 @@ def _image(wanted: WantedCell, done: explain.Completion, catalog: Catalog) -> Im
     allowed = tuple(sorted((v.rule, v.allowed) for v in done.verdicts if v.allowed and not v.ok))
     cudnn = choice.cudnn if compiled or done.build is None else done.build.cudnn
     cuda_tag = choice.cuda_tag
+    compression = None if software.compression is Compression.GZIP else software.compression
     return Image(
         id=image_id(
             torch=choice.torch,
@@ -198,6 +206,7 @@ def _image(wanted: WantedCell, done: explain.Completion, catalog: Catalog) -> Im
             cudnn=cudnn,
             source=source,
             allowed=allowed,
+            compression=compression,
         ),
         torch=choice.torch,
         torch_requirement=release.requirement if release else done.requirement,
@@ -218,6 +227,7 @@ def _image(wanted: WantedCell, done: explain.Completion, catalog: Catalog) -> Im
         allowed=allowed,
         packages=packages,
         source=source,
+        compression=compression,
     )
 
 

@@ -59,9 +59,10 @@ def pieces(lock: LockedImage, built: Built | None) -> list[Piece]:
 
 
 def _below(lock: LockedImage) -> list[Piece]:
-    """The base and the framework's layers, which depend on nothing below them."""
-    found = [_about("base", lock.group("base"), GROWS)]
-    return found + [_about("wheels", layer.wheels, 2.0) for layer in layering.framework(lock.wheels)]
+    """The base and the framework's layers, which depend on nothing below them; zstd layers are others than gzip's."""
+    kind = lock.image.compression or ""
+    found = [_about(f"{kind}base", lock.group("base"), GROWS)]
+    return found + [_about(f"{kind}wheels", layer.wheels, 2.0) for layer in layering.framework(lock.wheels)]
 
 
 def _above(lock: LockedImage) -> list[Piece]:
@@ -71,13 +72,14 @@ def _above(lock: LockedImage) -> list[Piece]:
     installed = {each.context: each.wheels for each in layering.installed(lock.wheels)}
     own = installed.pop(layering.OWN, ())
     base = lock.group("base")
-    found = [_about("os", os, GROWS, on=base)]
-    found.append(_about("bytecode", framework, 2.0, on=(*base, *os), share=BYTECODE))
-    found += [_about(name, wheels, 3.0, on=(*base, *os)) for name, wheels in installed.items()]
+    kind = lock.image.compression or ""
+    found = [_about(f"{kind}os", os, GROWS, on=base)]
+    found.append(_about(f"{kind}bytecode", framework, 2.0, on=(*base, *os), share=BYTECODE))
+    found += [_about(f"{kind}{name}", wheels, 3.0, on=(*base, *os)) for name, wheels in installed.items()]
     if user:
-        found.append(_about("user", user, GROWS, on=(*base, *os)))
+        found.append(_about(f"{kind}user", user, GROWS, on=(*base, *os)))
     if own:
-        found.append(_about("own", own, 3.0, on=(*base, *os, *user)))
+        found.append(_about(f"{kind}own", own, 3.0, on=(*base, *os, *user)))
     return found
 
 

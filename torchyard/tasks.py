@@ -16,7 +16,7 @@ from .errors import Exit, Surroundings, YardError
 
 # What a disk or its rights answer: not a mistake of ours, wherever it comes from.
 _DISK = {
-    errno.ENOSPC: "free some: ./yard clean removes what no lock pins, ./yard docker system df shows what engines have",
+    errno.ENOSPC: "",  # what frees some is said where the disks are looked at
     errno.EDQUOT: "free some of this user's quota",
     errno.EROFS: "work in a copy that can be written",
     errno.EACCES: "give this user the right, or work in a copy of your own",
@@ -33,19 +33,20 @@ def surroundings(error: OSError) -> Surroundings | None:
     if error.errno not in _DISK or isinstance(error, BrokenPipeError):
         return None
     place = str(error.filename or "")
-    rooms = f" ({_rooms(place)})" if error.errno == errno.ENOSPC else ""
-    return Surroundings(f"{place or 'a file'}: {error.strerror}{rooms}", where=place, hint=_DISK[error.errno])
+    rooms, free = _rooms(place) if error.errno == errno.ENOSPC else ("", "")
+    return Surroundings(f"{place or 'a file'}: {error.strerror}{rooms}", where=place, hint=_DISK[error.errno] or free)
 
 
-def _rooms(place: str) -> str:
-    """How much is free where something was to be written, and on each other disk that commands write to, in words."""
+def _rooms(place: str) -> tuple[str, str]:
+    """What is free where something was to be written and on each other disk that commands write to; what frees some."""
     from pathlib import Path
 
     from . import report
     from .world import disks
 
     near = next((each for each in (Path(place), *Path(place).parents) if each.is_dir()), Path())
-    return "free: " + ", ".join(f"{report.size(free)} in {each}" for each, free in disks.rooms(near).items())
+    told = ", ".join(f"{report.size(free)} in {each}" for each, free in disks.rooms(near).items())
+    return f" (free: {told})", disks.FREE
 
 
 def verb(body: Callable[..., Any]) -> Callable[..., Any]:
@@ -313,6 +314,7 @@ def init(c: Context) -> None:
         "os": "for example debian-12",
         "arch": "x86_64 or aarch64",
         "driver": "for example 580.65.06",
+        "compression": "of layers: gzip or zstd, with --entry NAME for what reads them at its site",
         "entry": "take what is not given from this hardware entry of env.yaml",
         "requests": "a file with one JSON request a line (- for standard input); one verdict a line",
         "json": JSON,
@@ -332,6 +334,7 @@ def explain(
     os: str = "",
     arch: str = "",
     driver: str = "",
+    compression: str = "",
     entry: str = "",
     requests: str = "",
     json: bool = False,
@@ -346,7 +349,7 @@ def explain(
     if requests:
         return report.lines(explaining.run_requests(root, requests))
     asked = {"torch": torch, "cuda": cuda, "cudnn": cudnn, "python": python, "blas": blas, "build": build, "os": os}
-    asked |= {"arch": arch, "driver": driver}
+    asked |= {"arch": arch, "driver": driver, "compression": compression}
     done = explaining.run(root, explaining.request(root, gpu, asked, entry))
     report.lines([explaining.show_json(done) if json else explaining.show(root, done)])
     sys.exit(int(explaining.exit_code(done)))
@@ -491,13 +494,21 @@ def names(text: str) -> tuple[str, ...]:
         "all": "every image of env.yaml; what they share is sent once",
         "registry": REGISTRY,
         "override": "why the image goes although its findings do not let it; kept in the record",
-        "sign": "a private key: sign the image with cosign, which has to be there",
+        "sign": "a private key, or `keyless`: sign the image with cosign, which has to be there",
+        "identity-token": "with --sign keyless: a file with the OIDC token that says who signs",
     },
     auto_shortflags=False,
 )
 @verb
 def push(
-    c: Context, gpu: str = "", id: str = "", all: bool = False, registry: str = "", override: str = "", sign: str = ""
+    c: Context,
+    gpu: str = "",
+    id: str = "",
+    all: bool = False,
+    registry: str = "",
+    override: str = "",
+    sign: str = "",
+    identity_token: str = "",
 ) -> None:
     """Put images into registries, with findings, SBOM and provenance. Example: push --gpu a100"""
     from .errors import InputError
@@ -508,7 +519,7 @@ def push(
     if not (gpu or id or all):
         raise InputError("nothing says which image to push", hint="give --gpu, --id or --all")
     project = load()
-    options = pushing.Options(registries=names(registry), override=override, sign=sign)
+    options = pushing.Options(registries=names(registry), override=override, sign=sign, identity_token=identity_token)
     pushing.show(pushing.push(project, select(project, gpu=gpu, image_id=id), options, say=show.say))
 
 
@@ -521,7 +532,11 @@ def push(
         "to": "docker, podman, oci, sif or sqsh; what is there where it is not given",
         "output": "the file or folder to make",
         "require": "the least level that findings in the registry prove: identity, static, cpu or gpu",
-        "verify": "a public key: take only what cosign finds signed with it",
+        "verify": "a public key, or `keyless`: take only what cosign finds signed so",
+        "identity": "with --verify keyless: who has to have signed, for example an address of mail or a workflow",
+        "identity-like": "the same as a regular expression, which has to match all of it",
+        "issuer": "with --verify keyless: the address of who vouches for the identity",
+        "issuer-like": "the same as a regular expression",
     },
     auto_shortflags=False,
 )
@@ -536,13 +551,20 @@ def pull(
     output: str = "",
     require: str = "",
     verify: str = "",
+    identity: str = "",
+    identity_like: str = "",
+    issuer: str = "",
+    issuer_like: str = "",
 ) -> None:
     """Take an image by digest out of a registry, checked, to where it runs. Example: pull --gpu a100 --to sif"""
     from .verbs import pull as pulling
     from .verbs import show
     from .verbs.project import load
 
-    options = pulling.Options(to=to, output=output, registries=names(registry), require=require, verify=verify)
+    signed_by = {"identity": identity, "identity_like": identity_like, "issuer": issuer, "issuer_like": issuer_like}
+    options = pulling.Options(
+        to=to, output=output, registries=names(registry), require=require, verify=verify, signed_by=signed_by
+    )
     pulling.show(pulling.run(load(), gpu, id, digest, options, say=show.say))
 
 

@@ -105,20 +105,40 @@ def requirement(pair: Pair, pairs: int) -> dict[str, Any]:
         for number, side in turns(pairs, list(rows)):
             before = sides.layers(pair.running, pair.built[side].digest)
             if side == YARD:
-                spent = pair.yard.lock_with(lines[number])
+                pair.yard.require(lines[number])
                 made = pair.yard.build()
                 pair.yard.restore()
             else:
-                spent = 0.0
                 text = baseline.requirements(locked, [lines[number]])
                 made = dataclasses.replace(pair.hand, requirements=text, wheels=wheels).build()
-            row = {"seconds": made.seconds, "lock": spent, **_kept(before, sides.layers(pair.running, made.digest))}
+            row = {"seconds": made.seconds, **_kept(before, sides.layers(pair.running, made.digest))}
             if side == YARD:
                 row |= _framework(pair, before, made.digest)
             rows[side].append(row)
             say(f"requirement {lines[number]} {side}: {json.dumps(row)}")
         told[kind] = {"sides": {side: _columns(each) for side, each in rows.items()}}
     return told
+
+
+def reproducible(pair: Pair, pairs: int) -> dict[str, Any]:
+    """The CPU image with an empty build cache, against the same without what makes its bytes the same each time."""
+    place = pair.hand.place / "careless"
+    place.mkdir()
+    other = sides.yard(pair.given, place, pair.running, pair.address, pair.yard.gpu)
+    other.careless()
+    rows: dict[str, list[dict[str, Any]]] = {YARD: [], "careless": []}
+    digests: dict[str, set[str]] = {side: set() for side in rows}
+    for side in (pair.yard, other):
+        side.build()
+    for number, name in turns(pairs, list(rows)):
+        pair.running.docker("builder", "prune", "--all", "--force")
+        made = (pair.yard if name == YARD else other).build()
+        digests[name].add(made.digest)
+        rows[name].append({"seconds": made.seconds})
+        say(f"reproducible {number + 1} {name}: {made.seconds:.1f} s {made.digest}")
+    if len(digests[YARD]) != 1 or len(digests["careless"]) != pairs:
+        raise SystemExit(f"what was to be measured is not what was built: {digests}")
+    return {"sides": {side: _columns(each) for side, each in rows.items()}}
 
 
 def another(pair: Pair, pairs: int) -> dict[str, Any]:
@@ -194,7 +214,7 @@ def pull(pair: Pair, pairs: int) -> dict[str, Any]:
     for path in pair.given.more.glob("tqdm-*.whl"):
         os.link(path, wheels / path.name)
     text = baseline.requirements(pair.given.lock("cpu").wheels, [inputs.ADDED[-1]])
-    pair.yard.lock_with(inputs.ADDED[-1])
+    pair.yard.require(inputs.ADDED[-1])
     second = {
         YARD: pair.yard.build().digest,
         "naive": dataclasses.replace(pair.hand, requirements=text, wheels=wheels, tag="bench:second").build().digest,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import subprocess
 import tempfile
 import threading
@@ -24,6 +25,7 @@ class SmallArchive:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.asked: list[str] = []
+        self.overrides: dict[str, str] = {}  # the priority that the lists give a package, whatever its file says
         self.hold, self.held = threading.Event(), threading.Event()  # no answer before the one; a request waits for it
         self.hold.set()
         self.pool = root / "pool" / "main"
@@ -59,7 +61,8 @@ class SmallArchive:
             control = subprocess.run(["dpkg-deb", "--field", str(deb)], check=True, capture_output=True, text=True)
             sha = hashlib.sha256(deb.read_bytes()).hexdigest()
             place = deb.relative_to(self.root)
-            paragraphs.append(f"{control.stdout}Filename: {place}\nSize: {deb.stat().st_size}\nSHA256: {sha}\n")
+            text = self._listed(deb.name.partition("_")[0], control.stdout)
+            paragraphs.append(f"{text}Filename: {place}\nSize: {deb.stat().st_size}\nSHA256: {sha}\n")
         dist = self.root / "dists" / SUITE
         packages = dist / "main/binary-amd64/Packages"
         packages.parent.mkdir(parents=True, exist_ok=True)
@@ -74,6 +77,10 @@ class SmallArchive:
         self._gpg("--output", str(dist / "InRelease"), "--clearsign", str(dist / "Release"))
         for file in (packages, dist / "Release", dist / "InRelease"):
             os.utime(file, (date, date))  # a server tells by it whether there is something new
+
+    def _listed(self, name: str, control: str) -> str:
+        given = self.overrides.get(name)
+        return re.sub(r"^Priority: .*$", f"Priority: {given}", control, flags=re.MULTILINE) if given else control
 
     def close(self) -> None:
         """End what gpg left running."""

@@ -10,6 +10,7 @@ from typing import Any
 import clones
 import pytest
 import registry_process as registries
+import small_cases
 import small_project
 from clones import Clone
 from small_cases import Cases
@@ -63,7 +64,8 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cases]:
     with small_project.project(folder, registries.program(folder / "program")) as small:
         made = Cases(small)
         yield made
-        if "build" in made:
-            built = made["build"].ends
-            built.yard("docker", "image", "rm", "--force", f"small:{built.image()}")
+        for name in small_cases.ON_ENGINE:
+            if name in made:
+                built = made[name].ends
+                built.yard("docker", "image", "rm", "--force", f"small:{built.image()}")
     clones.end_tree(folder)

@@ -79,6 +79,17 @@ def prepare_pull(at: Small) -> None:
         (at.root / "out.oci" / name).write_text("{}")
 
 
+def prepare_bundle(at: Small) -> None:
+    """An older archive in the place of the new one."""
+    (at.root / "out.tar").write_bytes(b"an older one")
+
+
+def prepare_load(at: Small) -> None:
+    """A checkout that has the archive and nothing else."""
+    shutil.rmtree(at.store)
+    shutil.rmtree(at.local / "receipts")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Command:
     """A command line, the command that has run before it, and what else there is to be done."""
@@ -100,17 +111,27 @@ COMMANDS = {
 }
 
 
+# More that is tried with full disks.
+MORE = {
+    "bundle": Command(
+        arguments=("bundle", "--gpu", "cpu", "--finished", "--output", "out.tar"), after="push", prepare=prepare_bundle
+    ),
+    "load": Command(arguments=("load", "out.tar"), after="bundle", prepare=prepare_load),
+}
+ON_ENGINE = ("build", "load")
+
+
 class Cases(dict[str, Case]):
-    """Every command, run through once when it is asked for; only `build` needs an engine."""
+    """Every command, run through once when it is asked for; only those of ON_ENGINE need an engine."""
 
     def __init__(self, small: Small) -> None:
         super().__init__()
         self.small = small
 
     def __missing__(self, name: str) -> Case:
-        command = COMMANDS[name]
+        command = {**COMMANDS, **MORE}[name]
         start = self[command.after].ends if command.after else self.small
-        if name == "build":
+        if name in ON_ENGINE:
             engine.ensure(print)
         begins = start.copy(f"before-{name}")
         command.prepare(begins)

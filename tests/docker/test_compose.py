@@ -231,7 +231,7 @@ def accuracy(ended: Ended) -> float:
 
 
 def test_the_rehearsal_learns_the_shipped_data(stack: Clone) -> None:
-    ended = rehearse(stack, "examples/train.py", "--epochs", "3").good()
+    ended = rehearse(stack, "examples/train.py", "--epochs", "2").good()
     assert accuracy(ended) >= 0.95
 
 

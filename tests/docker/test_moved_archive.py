@@ -95,6 +95,31 @@ def test_each_group_adds_what_the_groups_before_it_lack(yard: Yard) -> None:
     assert list(answer.pins) == sorted(answer.pins, key=lambda pin: (pin.group, pin.name))
 
 
+def test_the_archives_priorities_count_also_where_package_files_of_others_are_in_the_store(yard: Yard) -> None:
+    yard.small.add("helper", "1.0", "Priority: required\n")
+    yard.small.overrides["helper"] = "important"
+    yard.small.publish(FIRST + DAY)
+    first = yard.resolve(dev=("helper",))
+    yard.fetch(first)
+    assert next(pin for pin in first.pins if pin.name == "helper").group == "dev"
+    assert yard.resolve(dev=("helper",), prefer=first.pins) == first  # its file, which says `required`, is there now
+
+
+def test_what_is_in_the_base_stays_there_until_an_upgrade(yard: Yard) -> None:
+    yard.small.add("helper", "1.0", "Priority: required\n")
+    yard.small.publish(FIRST + DAY)
+    first = yard.resolve(dev=("helper",))
+    assert next(pin for pin in first.pins if pin.name == "helper").group == "base"
+    yard.small.overrides["helper"] = "optional"
+    yard.small.publish(FIRST + 2 * DAY)
+    assert yard.resolve(dev=("helper",), prefer=first.pins).pins == first.pins
+    assert next(pin for pin in yard.resolve(dev=("helper",)).pins if pin.name == "helper").group == "dev"
+    yard.replace("helper", "1.0", "1.1", "Priority: optional\n")
+    yard.small.publish(FIRST + 3 * DAY)
+    moved = yard.resolve(dev=("helper",), prefer=first.pins)  # that version is nowhere any more
+    assert next(pin for pin in moved.pins if pin.name == "helper").group == "dev"
+
+
 def test_a_second_fetch_asks_for_nothing(yard: Yard) -> None:
     answer = yard.resolve()
     yard.fetch(answer)

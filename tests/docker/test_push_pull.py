@@ -30,7 +30,7 @@ from torchyard import sbom
 
 pytestmark = pytest.mark.docker
 
-SEED = int(os.environ.get("TORCHYARD_SEED", random.randrange(1 << 16)))
+SEED = int(os.environ.get("TORCHYARD_SEED", "20261201"))
 KINDS = {
     "application/vnd.torchyard.findings.v1+json",
     "application/spdx+json",
@@ -317,28 +317,37 @@ def test_an_image_whose_findings_fail_is_refused_and_its_override_is_recorded(
         path.write_text(good)
 
 
+# At which requests of a push it is killed: of a blob's bytes, of its end, of a manifest.
+STEPS = {"bytes": ("PATCH", "/blobs/"), "blob": ("PUT", "/blobs/"), "manifest": ("PUT", "/manifests/")}
+
+
 def test_a_killed_push_leaves_nothing_half_written_and_the_next_one_goes_on(
     yard: Clone, cpu: dict[str, Any], binary: str, place: Path, tmp_path: Path
 ) -> None:
-    chosen = random.Random(SEED)
+    path = yard.root / "images" / cpu["image"] / "published.yaml"
+    push = ("push", "--gpu", "cpu", "--registry", "one")
     with registries.running(binary, place / "killed") as host, faults.before(host) as proxy:
-        clone = reaching(yard, tmp_path, proxy.host)
-        path = clone.root / "images" / cpu["image"] / "published.yaml"
-        path.unlink(missing_ok=True)
         try:
-            steps = [("PATCH", chosen.randrange(20)), ("PUT", chosen.randrange(8)), ("PUT", chosen.randrange(8, 14))]
-            print(f"killed at {steps}, TORCHYARD_SEED={SEED}")
-            for method, skip in steps:
-                child = clone.start(clone.argv("push", "--gpu", "cpu", "--registry", "one"))
+            reaching(yard, tmp_path, f"{proxy.host}/whole").yard(*push).good()
+            asked = {name: proxy.count(method, part) for name, (method, part) in STEPS.items()}
+            for name, (method, part) in STEPS.items():
+                at = random.Random(f"{SEED} {name}").randrange(asked[name])
+                print(f"killed at {method} {part} {at + 1} of {asked[name]}, TORCHYARD_SEED={SEED}")
+                path.unlink(missing_ok=True)
+                clone = reaching(yard, tmp_path, f"{proxy.host}/{name}")  # where nothing was pushed yet
+                child = clone.start(clone.argv(*push))
                 kill = faults.calling(lambda child=child: os.killpg(child.pid, signal.SIGKILL))  # type: ignore[misc]
-                proxy.rules = [Rule(method=method, path="", fault=kill, skip=skip)]
-                child.communicate()
-                if child.returncode == -signal.SIGKILL:
-                    assert not path.exists() and clone.spoiled() == []
-            proxy.rules = []
-            clone.yard("push", "--gpu", "cpu", "--registry", "one").good()
-            assert record(clone, cpu["image"])["digest"] == cpu["digest"]
-            assert manifest_at(proxy, "cpu").headers["Docker-Content-Digest"] == cpu["digest"]
+                proxy.rules = [Rule(method=method, path=part, fault=kill, skip=at)]
+                _, err = child.communicate()
+                assert child.returncode == -signal.SIGKILL and proxy.rules[0].times == 0, err
+                assert not path.exists() and clone.spoiled() == []
+                proxy.rules = []
+                clone.yard(*push).good()
+                assert record(clone, cpu["image"])["digest"] == cpu["digest"]
+                there = requests.get(
+                    f"http://{proxy.host}/v2/{name}/ml/torchyard/manifests/cpu", headers={"Accept": OCI_MANIFEST}
+                )
+                assert registries.digest_of(there.content) == cpu["digest"]
         finally:
             path.unlink(missing_ok=True)
     clones.end_tree(place / "killed")

@@ -57,6 +57,11 @@ def test_the_minimal_system_is_what_is_essential_or_required() -> None:
     assert INDEX.minimal() == ["base-files", "libc6"]
 
 
+def test_a_kept_file_is_required_only_where_its_archive_has_the_package_no_more() -> None:
+    kept = "Package: git\nVersion: 1\nPriority: required\n\nPackage: gone\nVersion: 1\nPriority: required\n"
+    assert Index([("release", RELEASE), (archive_index.KEPT, kept)]).minimal() == ["base-files", "gone", "libc6"]
+
+
 def test_the_status_of_installed_packages_has_no_places() -> None:
     text = archive_index.installed_status(INDEX.files("git")[:1])
     assert "Status: install ok installed\n\n" in text

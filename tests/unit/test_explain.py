@@ -296,7 +296,7 @@ def test_an_answer_has_the_promised_shape_and_may_be_asked_again() -> None:
      '{"cuda": "abc"}', '{"driver": "new"}', '{"packages": ["torchvision"]}', '{"features": ["fly"]}',
      '{"precision": "fp3"}', '{"index": "corp"}', '{"blas": "atlas9"}', '{"torch": "2.14.1+cu130", "cuda": "12.6"}',
      "[" * 20000, '{"memory_gb": 1' + "0" * 5000 + "}", '{"gcc": ""}', '{"build": "conda"}',
-     '{"python_from": "conda"}'],
+     '{"python_from": "conda"}', '{"compression": "xz"}', '{"consumers": "docker"}'],
 )  # fmt: skip
 def test_an_input_error_is_an_answer_with_a_message(line: str) -> None:
     answer = explain.answer(line, C)

@@ -93,6 +93,8 @@ OPTIONAL: dict[str, st.SearchStrategy[Any]] = {
     "features": st.just(["compile"]),
     "precision": st.sampled_from(["bf16", "fp8", "fp4"]),
     "cuda_compat": st.booleans(),
+    "compression": st.sampled_from(["gzip", "zstd"]),
+    "consumers": st.sampled_from([["docker"], ["enroot", "apptainer"], ["enroot 3.5"], ["singularity 4.1"], ["x 1"]]),
     "packages": st.sampled_from([{"torchvision": "0.29.1"}, {"torchaudio": "2.11.0"}, {"torchvision": "0.20.0"}]),
 }
 REQUESTS = st.fixed_dictionaries({}, optional=OPTIONAL)

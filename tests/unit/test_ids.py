@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchyard.ids import image_id, set_name
-from torchyard.plan import Base, BaseKind, BuildKind, PackageSet, SourceBuild
+from torchyard.plan import Base, BaseKind, BuildKind, Compression, PackageSet, SourceBuild
 
 DEBIAN = Base(kind=BaseKind.ARCHIVE, os="debian-12")
 PLAIN: dict[str, Any] = {"python": "3.11", "python_from": "distribution", "base": DEBIAN, "arch": "x86_64"}
@@ -18,6 +18,14 @@ PLAIN: dict[str, Any] = {"python": "3.11", "python_from": "distribution", "base"
 def test_a_usual_image_has_a_short_name() -> None:
     assert image_id(torch="2.14.1", cuda_tag="cu130", **PLAIN) == "torch2.14.1-cu130-py311-debian12-amd64"
     assert image_id(torch="2.13.0", cuda_tag="cpu", **PLAIN) == "torch2.13.0-cpu-py311-debian12-amd64"
+
+
+def test_zstd_is_in_the_name_and_gzip_is_not() -> None:
+    usual = image_id(torch="2.14.1", cuda_tag="cu130", **PLAIN)
+    assert image_id(torch="2.14.1", cuda_tag="cu130", compression=Compression.GZIP, **PLAIN) == usual
+    packed = image_id(torch="2.14.1", cuda_tag="cu130", compression=Compression.ZSTD, **PLAIN)
+    assert packed == "torch2.14.1-cu130-py311-debian12-zstd-amd64"
+    assert packed != image_id(torch="2.14.1", cuda_tag="cu130", packages_name="zstd", **PLAIN)
 
 
 def test_what_is_less_usual_is_in_the_name() -> None:
@@ -58,7 +66,7 @@ shared = {
     "python": st.sampled_from(["3.11", "3.12", "3.13t", "3.1"]),
     "python_from": st.sampled_from(["distribution", "standalone"]),
     "base": bases, "arch": st.sampled_from(["x86_64", "aarch64"]), "pairs": partners.map(lambda p: tuple(sorted(p))),
-    "packages_name": st.just("") | words,
+    "packages_name": st.just("") | words | st.just("zstd"), "compression": st.sampled_from([None, Compression.ZSTD]),
 }  # fmt: skip
 wheels = st.fixed_dictionaries(shared)
 compiled = st.fixed_dictionaries(

@@ -15,7 +15,7 @@ from torchyard import catalog, matrix, resolve
 from torchyard import lock as locking
 from torchyard.errors import Exit, InputError
 from torchyard.lock import LockedImage
-from torchyard.plan import Base, BaseKind, BuildKind, PackageSet, SourceBuild
+from torchyard.plan import Base, BaseKind, BuildKind, Compression, PackageSet, SourceBuild
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMITTED = sorted((ROOT / "images").glob("*/lock.yaml"))
@@ -111,6 +111,7 @@ OTHER: dict[str, Any] = {
     "driver_require": "cuda>=13.1",
     "pairs": (("torchvision", "0.29.1"),),
     "source": SourceBuild(ref="v2.14.1"),
+    "compression": Compression.ZSTD,
 }
 OTHER_SETS = [
     PackageSet(pip=("numpy",), name="a"),

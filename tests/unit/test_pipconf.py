@@ -38,6 +38,7 @@ def test_files_are_ordered_as_they_win_not_as_pip_prints_them() -> None:
     assert [str(path) for path in pipconf.files_named(DEBUG)] == [
         "/etc/xdg/pip/pip.conf",
         "/etc/pip.conf",
+        "/home/me/.pip/pip.conf",
         "/home/me/.config/pip/pip.conf",
         "/venv/pip.conf",
         "/ci/pip.conf",

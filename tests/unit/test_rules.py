@@ -267,6 +267,19 @@ CLAIMS: list[tuple[str, dict[str, Any], CellState]] = [
     ("pair", {"torch": "2.15.0", "python": "3.15t", "packages": {"torchvision": "0.29.2"}}, OK),
     ("pair", {"torch": "2.14.1", "packages": {"triton": "3.7.1"}}, REFUSED),
     ("pair", {"torch": "2.14.1", "packages": {"numpy": "2.1.0"}}, OK),
+    # compression
+    ("compression", {"compression": "gzip", "consumers": ["enroot"]}, OK),
+    ("compression", {"compression": "zstd"}, OK),  # no site says what reads it
+    ("compression", {"compression": "zstd", "consumers": ["docker"]}, OK),
+    ("compression", {"compression": "zstd", "consumers": ["docker 20.10.24"]}, REFUSED),
+    ("compression", {"compression": "zstd", "consumers": ["podman 1.6.2"]}, OK),
+    ("compression", {"compression": "zstd", "consumers": ["podman 1.6.1"]}, REFUSED),
+    ("compression", {"compression": "zstd", "consumers": ["enroot", "apptainer"]}, REFUSED),
+    ("compression", {"compression": "zstd", "consumers": ["enroot 3.5.0"]}, REFUSED),
+    ("compression", {"compression": "zstd", "consumers": ["enroot 4.1.2"]}, OK),
+    ("compression", {"compression": "zstd", "consumers": ["apptainer 1.4.5"]}, OK),
+    ("compression", {"compression": "zstd", "consumers": ["singularity 4.1"]}, UNPROVEN),
+    ("compression", {"compression": "zstd", "consumers": ["singularity 4.1", "enroot 3.4"]}, REFUSED),
 ]  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from torchyard.catalog.rows import (
     Build,
     BuildRow,
     CompileFloor,
+    Consumer,
     CudnnLine,
     CudnnPackage,
     Disagreement,
@@ -262,6 +263,10 @@ class Catalog:
     def blas_libraries(self) -> tuple[BlasLibrary, ...]:
         """Where each BLAS exists."""
         return self._all(BlasLibrary, "blas_libraries")
+
+    def consumers(self) -> tuple[Consumer, ...]:
+        """What runs images, and what it reads of their layers."""
+        return self._all(Consumer, "consumers")
 
     def rules(self) -> tuple[RuleRow, ...]:
         """What each rule states, in the order in which rules are told."""

@@ -61,6 +61,7 @@ SECTIONS: Mapping[str, Section] = {
         ("distributions", rows.Distribution, "os"),
         ("blas_wheels", rows.BlasWheel, "arch kinds torch_from"),
         ("blas_libraries", rows.BlasLibrary, "blas"),
+        ("consumers", rows.Consumer, "consumer"),
         ("rules", rows.RuleRow, "id"),
         ("switches", rows.Switch, "name"),
         ("notes", rows.Note, "fact"),

@@ -376,6 +376,16 @@ class BlasLibrary(Row):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Consumer(Row):
+    """A program that runs images, and its first version that reads zstd layers (empty: none was seen)."""
+
+    consumer: str
+    zstd: str
+    granted: bool  # a version that nobody says is taken to be new enough
+    instead: str = ""  # what to do where it does not read them
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class RuleRow(Row):
     """What a rule states."""
 

@@ -132,6 +132,14 @@ SOFTWARE: tuple[Key, ...] = (
         default="wheel",
         example="source",
     ),
+    Key(
+        name="compression",
+        kind=Choice(values=("gzip", "zstd"), instead=(("gz", "write gzip"), ("zst", "write zstd"))),
+        doc="How the image's layers are compressed. `zstd` unpacks faster, and is refused where what reads images at "
+        "the entry's site does not read it.",
+        default="gzip",
+        example="zstd",
+    ),
 )
 
 FLAG_VALUE = OneOf(scalar=Printable(what="the value of a switch", longest=300, numbers=True))
@@ -324,6 +332,19 @@ SITE = Record(
             doc="What starts jobs there.",
             default="compose",
             example="slurm",
+        ),
+        Key(
+            name="consumer",
+            kind=Word(
+                what="a program that reads images, and its version",
+                pattern=r"[a-z][a-z0-9-]* [0-9][A-Za-z0-9.+~-]*",
+                example="enroot 4.1.2",
+                longest=40,
+                names="consumer",
+            ),
+            doc="What reads images there, with its version; `compression: zstd` depends on it.",
+            default="docker for compose, enroot and apptainer for slurm, containerd for kubernetes, of any version",
+            example="enroot 4.1.2",
         ),
         Key(
             name="fabric",

@@ -9,11 +9,11 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from torchyard import errors, yaml_source
+from torchyard import consumers, errors, yaml_source
 from torchyard.matrix import fragment, keys, variables
 from torchyard.matrix.shape import BAD, Known, Reader
 from torchyard.matrix.values import AUTO, Allow, Budget, Hardware, Matrix, Site, Software, Source, WantedCell
-from torchyard.plan import Base, BaseKind, BuildKind, PackageSet
+from torchyard.plan import Base, BaseKind, BuildKind, Compression, PackageSet
 from torchyard.yaml_source import Scalar, nearest, quote
 
 MAX_CELLS = 1000
@@ -215,6 +215,7 @@ class _Maker:
             driver=given.get("driver", sites.get(site, {}).get("driver", "")) if gpu else "",
             shm=given.get("shm", ""),
             budget=_budget({**self.values.get("budget", {}), **given.get("budget", {})}),
+            consumers=_consumers(sites.get(site)),
         )
 
     def _env(self, path: str, env: dict[str, str | None]) -> None:
@@ -403,6 +404,10 @@ def _os_of(ref: str) -> str | None:
     return None
 
 
+def _consumers(site: dict[str, str] | None) -> tuple[str, ...]:
+    return () if site is None else consumers.of_site(site.get("runs", "compose"), site.get("consumer", ""))
+
+
 def _budget(given: dict[str, str]) -> Budget:
     return Budget(**{key: _bytes(size) for key, size in given.items()})
 
@@ -438,6 +443,7 @@ def _software(given: dict[str, Any], *, gpu: bool) -> Software:
         cudnn=given.get("cudnn", AUTO) if gpu else AUTO,
         blas=given.get("blas", AUTO),
         build=BuildKind(given.get("build", "wheel")),
+        compression=Compression(given.get("compression", "gzip")),
     )
 
 

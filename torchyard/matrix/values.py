@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from torchyard.errors import InputError
-from torchyard.plan import Base, BuildKind, PackageSet
+from torchyard.plan import Base, BuildKind, Compression, PackageSet
 from torchyard.yaml_source import Located, Mark, Text
 
 AUTO = "auto"
@@ -22,6 +22,7 @@ class Site:
     driver: str = ""
     registry: str = ""
     runs: str = "compose"  # compose | slurm | kubernetes
+    consumer: str = ""  # what reads images there: `enroot 4.1.2`
     fabric: str = "none"  # none | ib | roce
 
 
@@ -47,6 +48,7 @@ class Hardware:
     driver: str  # the entry's own, else its site's, else empty
     shm: str
     budget: Budget = field(default_factory=Budget)  # the entry's own over the file's
+    consumers: tuple[str, ...] = ()  # what reads images at its site, as consumers.of_site says it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,6 +65,7 @@ class Software:
     cudnn: str
     blas: str
     build: BuildKind
+    compression: Compression = Compression.GZIP
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -40,6 +40,7 @@ _ONLY_WITH = {
     "precision": "precision",
     "triton": "features",
     "pair": "packages",
+    "compression": "compression",
 }
 _ONLY_BUILD = {
     "torch-cuda-build": "wheel",
@@ -94,6 +95,7 @@ RULES: tuple[Rule, ...] = tuple(
         ("precision", "gpus precision", gpus.precision),
         ("triton", "features gpus torch cuda python arch", companions.triton),
         ("pair", "packages torch python cuda arch", companions.pair),
+        ("compression", "compression consumers", host.compression),
     )
 )
 

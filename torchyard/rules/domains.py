@@ -18,11 +18,11 @@ Values = dict[str, Value]
 OPEN = ("arch", "build", "torch", "python", "cuda", "cudnn", "blas", "os", "python_from", "gcc")
 
 # The keys that the nearest cell may change, cheapest first.
-CHANGEABLE = ("cuda", "cudnn", "torch", "python", "os", "build", "driver")
+CHANGEABLE = ("compression", "cuda", "cudnn", "torch", "python", "os", "build", "driver")
 
 # The same in the order of the search: dearest first, so that its step is the smallest. cudnn keeps its place behind
 # torch and cuda, on which its values depend.
-_CHANGE_ORDER = ("driver", "build", "os", "python", "torch", "cuda")
+_CHANGE_ORDER = ("driver", "build", "os", "python", "torch", "cuda", "compression")
 
 # The keys on which the values of an open key depend, beside the request.
 LEANS: Mapping[str, tuple[str, ...]] = {
@@ -55,7 +55,8 @@ class Problem:
         return (*own, *steps) if key == "cuda" and self.asked.toolkit else (*steps, *own)
 
     def _unchanged(self, key: str, values: Values) -> Sequence[Value]:
-        if key == "driver" or key in self.fixed or (key in self.changed and _fixed(key, self.asked, self.catalog)):
+        known = key in self.changed and _fixed(key, self.asked, self.catalog)
+        if key in ("driver", "compression") or key in self.fixed or known:
             value = getattr(self.asked, key)
             return (None if value == "cpu" else value,)
         if key == "cuda" and key in self.changed:  # before torch is decided: any line that the request names
@@ -313,6 +314,10 @@ def _driver_steps(p: Problem, values: Values) -> Sequence[Value]:
     return tuple(sorted(dict.fromkeys(known), key=lambda d: (abs(numbers(d)[0] - here), -len(numbers(d)))))
 
 
+def _compression_steps(p: Problem, values: Values) -> Sequence[Value]:
+    return ("gzip",)
+
+
 def _cudnn_steps(p: Problem, values: Values) -> Sequence[Value]:
     build = p.catalog.build(str(values["torch"]), tag_of(_line(values["cuda"])), str(values["arch"]))
     if values["build"] == "wheel" or values["cuda"] is None:
@@ -334,4 +339,5 @@ _STEPS: Mapping[str, Domain] = {
     "os": _os_steps,
     "build": _build_steps,
     "driver": _driver_steps,
+    "compression": _compression_steps,
 }

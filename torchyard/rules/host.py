@@ -1,9 +1,10 @@
-"""Rules about what surrounds torch in the image: glibc, gcc, BLAS, and the distribution's Python."""
+"""Rules about what surrounds torch: glibc, gcc, BLAS, the distribution's Python, and what reads the image's layers."""
 
 from __future__ import annotations
 
+from torchyard import consumers
 from torchyard.catalog import Catalog
-from torchyard.catalog.rows import BlasLibrary, BlasWheel
+from torchyard.catalog.rows import BlasLibrary, BlasWheel, Consumer
 from torchyard.rules.code import build_of
 from torchyard.rules.request import Cell
 from torchyard.rules.torch import minor
@@ -113,3 +114,24 @@ def distro_python(cell: Cell, catalog: Catalog) -> Answer:
         base,
         proven=base.proven("python", "more_python"),
     )
+
+
+def compression(cell: Cell, catalog: Catalog) -> Answer:
+    """gzip layers are read everywhere, zstd layers where each program that reads the image is new enough."""
+    if cell.compression != "zstd":
+        return passed("gzip layers are read everywhere")
+    if not cell.consumers:
+        return passed("zstd layers are asked for, and no site says what reads them")
+    found = [each for word in cell.consumers if (each := consumers.unread(word, catalog)) is not None]
+    if not found:
+        who = " and ".join(cell.consumers)
+        verb = "read" if len(cell.consumers) > 1 else "reads"
+        return passed(f"zstd layers are asked for; {who} {verb} them", *_rows(cell, catalog))
+    what = "; ".join(words for _, words in found)
+    proven = any(row.proven() for row, _ in found)
+    return refused(f"zstd layers are asked for; {what}", *(row for row, _ in found), proven=proven)
+
+
+def _rows(cell: Cell, catalog: Catalog) -> list[Consumer]:
+    names = [word.partition(" ")[0] for word in cell.consumers]
+    return [row for row in catalog.consumers() if row.consumer in names]

@@ -14,6 +14,7 @@ PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4")
 _PRECISION_ALIASES = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "half": "fp16", "bfloat16": "bf16"}
 BLAS = ("mkl", "openblas", "nvpl", "eigen")
 FEATURES = ("compile",)
+COMPRESSIONS = ("gzip", "zstd")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +42,8 @@ class Request:
     features: tuple[str, ...] = ()
     precision: str | None = None
     cuda_compat: bool | None = None
+    compression: str | None = None  # of layers: gzip | zstd
+    consumers: tuple[str, ...] = ()  # what reads the image where it runs: "docker", "enroot 4.1.0"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,6 +75,8 @@ class Cell:
     precision: str | None = None
     cuda_compat: bool = False
     toolkit: str | None = None  # the patch of CUDA, where the request names one
+    compression: str | None = None
+    consumers: tuple[str, ...] = ()
 
 
 def _text(key: str, value: object) -> str | None:
@@ -120,6 +125,7 @@ _READERS: Mapping[str, Callable[[str, object], object]] = {
     "gpus": _texts,
     "memory_gb": _whole,
     "features": _texts,
+    "consumers": _texts,
     "packages": _pairs,
     "cuda_compat": _flag,
 }
@@ -163,6 +169,8 @@ class Asked:
     features: tuple[str, ...]
     precision: str | None
     cuda_compat: bool
+    compression: str | None
+    consumers: tuple[str, ...]
 
 
 _VERSION = re.compile(r"\d+(\.\d+){0,3}(\.?(post|rc|dev)\d+)?")
@@ -207,6 +215,8 @@ def asked(request: Request, catalog: Catalog) -> Asked:
         features=tuple(f for f in request.features if _one_of("features", f, FEATURES)),
         precision=_precision(request.precision),
         cuda_compat=bool(request.cuda_compat),
+        compression=_one_of("compression", request.compression, COMPRESSIONS),
+        consumers=request.consumers,
     )
 
 

@@ -22,7 +22,7 @@ from torchyard.rules.request import Asked, Cell
 
 _CONSTANT = (
     *("gpus", "memory_gb", "mig", "driver", "arch_list", "index", "packages", "features", "precision"),
-    *("cuda_compat", "toolkit"),
+    *("cuda_compat", "toolkit", "compression", "consumers"),
 )
 
 # Sets of keys as bits. A key has one for the value that it has at the moment, and one for what the request says of it.
@@ -169,8 +169,9 @@ class Solver:
 def _said_of(blamed: int) -> int:
     """What the request says among the bits to blame: a constant that may change counts as what was said of it."""
     said = blamed & sum(_SAID.values())
-    if blamed & _BIT["driver"]:
-        said |= _SAID["driver"]
+    for key in ("driver", "compression"):
+        if blamed & _BIT[key]:
+            said |= _SAID[key]
     return said | _SAID["cuda"] if blamed & _BIT["toolkit"] else said
 
 

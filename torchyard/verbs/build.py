@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from .. import receipt, render, report
@@ -54,12 +55,12 @@ def build(project: Project, images: Sequence[Image], options: Options, *, say: S
     _lock(project, images, options, say)
     locks = [projects.fresh_lock(project.work, image) for image in images]
     found = engine.ensure(say)
-    builds.require(found, locking.BUILDKIT_MIN)
+    buildkit = builds.require(found, locking.BUILDKIT_MIN)
     containers.sweep(found, say)
     for lock in locks:
         check_room(project, lock, found)
     fetching.fetch(project, locks, say=say)
-    made = [_one(project, lock, found, options, say) for lock in locks]
+    made = [_one(project, lock, found, buildkit, options, say) for lock in locks]
     raise_all([problem for each in made if (problem := _bad(each)) is not None])
     return made
 
@@ -84,17 +85,16 @@ def _lock(project: Project, images: Sequence[Image], options: Options, say: Say)
     return None
 
 
-def _one(project: Project, lock: LockedImage, found: Engine, options: Options, say: Say) -> Receipt:
+def _one(project: Project, lock: LockedImage, found: Engine, buildkit: str, options: Options, say: Say) -> Receipt:
     shared = project.plan.sharers(lock.id)
     say(f"building {lock.id}" + (f" (for {', '.join(shared)})" if len(shared) > 1 else ""))
     titles = render.step_titles(lock)
     with project.work.alone(say):  # a fetch for another lock would swap the contexts of a running build
-        made = builds.bake(
-            project.work, found, lock.id, stage="runtime", titles=titles, no_cache=options.no_cache, say=say
-        )
+        bake = partial(builds.bake, project.work, found, lock.id, buildkit=buildkit, say=say)
+        made = bake(stage="runtime", titles=titles, no_cache=options.no_cache)
         if options.dev:
             more = [*titles, "dev packages"]
-            builds.bake(project.work, found, lock.id, stage="dev", titles=more, no_cache=False, say=say)
+            bake(stage="dev", titles=more, no_cache=False)
     checked = _checked(project, lock, made, found, options, say)
     verifying.findings(tiers.told(checked.tiers), whole=False)
     write_whole(tiers.receipt_path(project.work, lock.id), receipt.to_text(checked).encode())

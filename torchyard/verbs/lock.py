@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import PurePosixPath
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from .. import groups, layering, requirements, wheelpin
+from .. import groups, keeping, layering, requirements, wheelpin
 from .. import lock as locks
 from ..errors import CheckFailed, Incompatible, InputError, YardError, raise_all
 from ..lock import LockedImage, Tools
@@ -154,13 +155,17 @@ class _Locker:
         self.previous = previous
         self.upgrade = upgrade
         self.say = say
-        self.index = wheel_index(project)
         self._systems: dict[tuple[Base, str, str], ArchiveAnswer] = {}
         self._bases: dict[tuple[Base, str], RegistryBase] = {}
 
+    @cached_property
+    def index(self) -> WheelIndex:
+        """The indexes of wheels; pip is asked about them only where something has to be resolved."""
+        return wheel_index(self.project)
+
     def image(self, image: Image, before: LockedImage | None) -> LockedImage:
         self.say(f"locking {image.id}")
-        answer = self._system(image)
+        answer = self._system(image, before)
         glibc = self.project.catalog.distribution(image.base.os).glibc
         found = self._wheels(image, glibc, before)
         dev = self._dev_wheels(image, glibc, found, before)
@@ -195,8 +200,10 @@ class _Locker:
             build_wheels=builder,
         )
 
-    def _system(self, image: Image) -> ArchiveAnswer:
+    def _system(self, image: Image, before: LockedImage | None) -> ArchiveAnswer:
         key = (image.base, image.arch, str(groups.wanted(image)))
+        if key not in self._systems and (kept := self._as_before(image, before)):
+            self._systems[key] = kept
         if key not in self._systems:
             siblings = [one for one in self.previous if (one.image.base, one.image.arch) == key[:2]]
             prefer = [] if self.upgrade == OS else [p for one in siblings for p in one.os if p.name != self.upgrade]
@@ -213,6 +220,18 @@ class _Locker:
             )
             self._systems[key] = _dated(answer, siblings if self.upgrade != OS else [])
         return self._systems[key]
+
+    def _as_before(self, image: Image, before: LockedImage | None) -> ArchiveAnswer | None:
+        """The packages of the lock before, where they are what is asked for and all of them are in the store.
+
+        Solving would keep these very versions; one that is not in the store may have left its archive.
+        """
+        if before is None or self.upgrade or not keeping.same_packages(before, image):
+            return None
+        pins = tuple(pin for pin in before.os if pin.group != "build")
+        if not all(self.project.work.store.has(pin.sha256, pin.size) for pin in pins):
+            return None
+        return ArchiveAnswer(pins=pins, dates=dict(before.archives))
 
     def _registry_base(self, image: Image) -> RegistryBase | None:
         """The registry image that this one starts from, of the locked digest; None for a bootstrapped base."""
@@ -313,6 +332,11 @@ class _Locker:
     ) -> tuple[WheelPin, ...]:
         """nvcc and py-spy; what the runtime has already is left out."""
         asked = [*wheels.dev_requirements(found), *groups.dev_wheels()]
+        if before is not None and not self.upgrade and keeping.same_target(before, image):
+            then = [*wheels.dev_requirements(before.wheels), *groups.dev_wheels()]
+            kept = keeping.additions(asked, found, before.wheels, before.dev_wheels) if then == asked else None
+            if kept is not None:
+                return kept
         resolved = wheels.resolve(
             asked,
             torch=image.torch_requirement,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from .. import consumers, proven, publish, receipt, render, report
@@ -16,6 +16,7 @@ from ..world import engine, image_deliver, registry_names, registry_pull, regist
 from ..world.registry_ref import Reference
 from ..world.registry_session import Registry
 from ..world.registry_taking import Result
+from ..world.signing import Trust
 from ..world.workspace import write_whole
 from . import project as projects
 from . import push as pushing
@@ -30,7 +31,8 @@ WAYS = ("docker", "podman", "oci", "sif", "sqsh")
 class Options:
     """to: one of WAYS, empty for what is there; output: the file or folder that is made; registries: names to ask.
 
-    require: the least level to which findings in the registry have to prove the image; verify: a public key.
+    require: the least level to which findings in the registry have to prove the image; verify: a public key, or
+    the word keyless; signed_by: then whose signature, by the names of the options (identity, issuer_like, ...).
     """
 
     to: str = ""
@@ -38,6 +40,7 @@ class Options:
     registries: tuple[str, ...] = ()
     require: str = ""
     verify: str = ""
+    signed_by: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,8 +137,11 @@ def pull_digest(project: Project, digest: str, options: Options, *, say: Say) ->
 
 
 def _pulled(project: Project, wanted: _Wanted, options: Options, say: Say) -> Pulled:
+    trust = None
+    if options.verify or any(options.signed_by.values()):
+        trust = signing.trust(options.verify, options.signed_by, project.work.mirrors)
     way = _way(options.to, say)
-    level, result = _from_any(project, wanted, options, say)
+    level, result = _from_any(project, wanted, options, trust, say)
     store = project.work.store
     seen = registry_taking.layer_ids(result, store)
     if wanted.layers and seen != wanted.layers:
@@ -149,15 +155,16 @@ def _pulled(project: Project, wanted: _Wanted, options: Options, say: Say) -> Pu
     )
 
 
-def _from_any(project: Project, wanted: _Wanted, options: Options, say: Say) -> tuple[str, Result]:
+def _from_any(project: Project, wanted: _Wanted, options: Options, trust: Trust | None, say: Say) -> tuple[str, Result]:
     """The image from the first registry that has it; raises what the last one said where none has."""
     last: YardError | None = None
     for ref in wanted.refs:
         registry = Registry(ref, hint="what came is kept: run the command again")
         try:
             level = registry_pull.check_level(registry, wanted.digest, options.require) if options.require else ""
-            if options.verify:
-                signing.verify(registry, wanted.digest, options.verify)
+            if trust is not None:
+                for name in signing.verify(registry, wanted.digest, trust):
+                    say(f"signed by {name}")
             with project.work.alone(say):
                 return level, registry_pull.take(registry, wanted.digest, project.work.store, say)
         except YardError as error:
@@ -186,12 +193,13 @@ def _delivered(project: Project, way: str, result: Result, name: str, options: O
     say(f"{name} to {way}")
     kinds = [layer.kind for layer in result.layers]
     if way == "sif":
-        consumers.check(kinds, *image_deliver.sif_maker(), where="--to sif")
+        consumers.check(kinds, *image_deliver.sif_maker(), project.catalog, where="--to sif")
     if way == "docker":
-        consumers.check(kinds, "docker", engine.ensure(say).version, where="--to docker")
+        consumers.check(kinds, "docker", engine.ensure(say).version, project.catalog, where="--to docker")
         image_deliver.to_docker(engine.ensure(say), result, name, store)
         return name
     if way == "podman":
+        consumers.check(kinds, "podman", image_deliver.podman_version(), project.catalog, where="--to podman")
         image_deliver.to_podman(result, name, store)
         return f"localhost/{name}"
     target = Path(options.output or f"{name.rpartition(':')[2]}.{way}").absolute()

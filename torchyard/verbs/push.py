@@ -27,6 +27,7 @@ from ..world.registry_referrers import Artifact
 from ..world.registry_session import Registry
 from ..world.registry_taking import Result
 from ..world.registry_upload import How, Sent
+from ..world.signing import Signer
 from ..world.workspace import Workspace
 from . import project as projects
 from . import tiers
@@ -39,12 +40,13 @@ Say = Callable[[str], None]
 class Options:
     """registries: names, none for those of the image's sites; override: why an image goes that should not.
 
-    sign: a private key for cosign, none to sign nothing.
+    sign: a private key for cosign, the word keyless, or none to sign nothing; identity_token: a file, for keyless.
     """
 
     registries: tuple[str, ...] = ()
     override: str = ""
     sign: str = ""
+    identity_token: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,8 +75,7 @@ class _Ready:
 
 def push(project: Project, images: Sequence[Image], options: Options, *, say: Say) -> list[Pushed]:
     """Put these images into registries; nothing is sent before each of them may go."""
-    if options.sign:
-        signing.available(options.sign, "--sign")
+    signer = _signer(project, options, say)
     ready = [_ready(project, image, options) for image in images]
     done = []
     for each in ready:
@@ -83,8 +84,14 @@ def push(project: Project, images: Sequence[Image], options: Options, *, say: Sa
             _check_sites(project, each, result)
             artifacts = _artifacts(project, each, result, options, say)
         for name, place in each.places.items():
-            done.append(_one(project, each, result, artifacts, name, place, options, say))
+            done.append(_one(project, each, result, artifacts, name, place, options, signer, say))
     return done
+
+
+def _signer(project: Project, options: Options, say: Say) -> Signer | None:
+    if not (options.sign or options.identity_token):
+        return None
+    return signing.signer(options.sign, options.identity_token, project.work.mirrors, say)
 
 
 def known_places(project: Project) -> dict[str, str]:
@@ -135,10 +142,17 @@ def _taken(project: Project, each: _Ready, say: Say) -> Result:
 
 
 def _check_sites(project: Project, each: _Ready, result: Result) -> None:
-    """Raise Incompatible where what runs images at a site that pulls from these registries cannot read the layers."""
+    """Raise Incompatible where what runs images at a site that pulls from these registries cannot read the layers.
+
+    env.yaml may overrule that for the image, as it does when it is resolved.
+    """
+    if any(rule == consumers.RULE for rule, _ in each.lock.image.allowed):
+        return
     for site in project.matrix.sites:
         if site.name in each.places:
-            consumers.check_site([b.kind for b in result.layers], site.runs, where=f"env.yaml  sites.{site.name}.runs")
+            words = consumers.of_site(site.runs, site.consumer)
+            where = f"env.yaml  sites.{site.name}.{'consumer' if site.consumer else 'runs'}"
+            consumers.check_site([b.kind for b in result.layers], words, project.catalog, where=where)
 
 
 def _artifacts(project: Project, each: _Ready, result: Result, options: Options, say: Say) -> list[Artifact]:
@@ -173,6 +187,7 @@ def _one(
     name: str,
     place: str,
     options: Options,
+    signer: Signer | None,
     say: Say,
 ) -> Pushed:
     """One image into one registry: blobs, manifest, what belongs to it, then the tags; the record at the end."""
@@ -196,8 +211,8 @@ def _one(
     registry_upload.manifest(registry, result.digest, result.manifest, oci.MANIFEST)
     registry_referrers.attach(registry, result.manifest, artifacts, project.work.store)
     _escrow(registry, each.lock, project.work)
-    if options.sign:
-        signing.sign(registry, result.digest, options.sign)
+    if signer is not None:
+        signing.sign(registry, result.digest, signer)
     for tag in (record.tag, *publish.aliases(project.plan, each.lock.id)):
         registry_upload.manifest(registry, tag, result.manifest, oci.MANIFEST)
     with project.work.alone(say):

@@ -96,9 +96,9 @@ def _receipt(project: Project, lock: LockedImage) -> Receipt:
 
 def _one(project: Project, lock: LockedImage, told: Receipt, found: Engine, look: bool, say: Say) -> Reproduced:
     with empty_builder.empty(found, say) as builder:
-        builds.require(builder.engine, locking.BUILDKIT_MIN)
+        buildkit = builds.require(builder.engine, locking.BUILDKIT_MIN)
         say(f"building {lock.id} again, in {builder.state}")
-        with _built(project, lock, builder, say) as (again, made):
+        with _built(project, lock, builder, buildkit, say) as (again, made):
             second = Made(
                 digest=made.digest,
                 layers=tuple(step.diff_id for step in again.outline.steps),
@@ -122,13 +122,16 @@ def _one(project: Project, lock: LockedImage, told: Receipt, found: Engine, look
 
 
 @contextlib.contextmanager
-def _built(project: Project, lock: LockedImage, builder: Builder, say: Say) -> Iterator[tuple[Opened, builds.Built]]:
+def _built(
+    project: Project, lock: LockedImage, builder: Builder, buildkit: str, say: Say
+) -> Iterator[tuple[Opened, builds.Built]]:
     """The second build, opened for reading; what it leaves is removed."""
     tag = f"{render.tag(project.plan.project, lock.id)}-{TAG}"
     with empty_builder.room(project.work.local) as folder:
         file = folder / "image.tar"
         target = file.relative_to(project.work.root)  # bake would take a comma in the project's own path for its own
-        settings = (f"tags={tag}",) if builder.loads else (f"tags={tag}", f"output=type=oci,dest={target}")
+        output = render.archive_output(project.work.read(render.BAKE), lock.id, str(target))
+        settings = (f"tags={tag}",) if builder.loads else (f"tags={tag}", f"output={output}")
         try:
             with project.work.alone(say):
                 made = builds.bake(
@@ -138,6 +141,7 @@ def _built(project: Project, lock: LockedImage, builder: Builder, say: Say) -> I
                     stage="runtime",
                     titles=render.step_titles(lock),
                     no_cache=True,
+                    buildkit=buildkit,
                     say=say,
                     settings=settings,
                     log_name="reproduce",

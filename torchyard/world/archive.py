@@ -26,7 +26,7 @@ from torchyard.world import (
 )
 from torchyard.world.archive_apt import Apt, Unsolvable
 from torchyard.world.archive_data import Distribution, Family
-from torchyard.world.archive_index import Index, PackageFile, package_file
+from torchyard.world.archive_index import KEPT, Index, PackageFile, package_file
 from torchyard.world.archive_sources import Source
 from torchyard.world.download import Changed, DownloadError, NotThere, download, without_credentials
 from torchyard.world.store import Store
@@ -83,7 +83,9 @@ def resolve(
 
     The group `base` has the Essential and required packages and apt in any case, unless `installed`, the text of dpkg's
     status, says what the image starts from: then every group is what that lacks, or what has to be newer to fit.
-    Versions of `prefer` are kept where the archive or the store still has them and the rest fits them.
+    Versions of `prefer` are kept where the archive or the store still has them and the rest fits them; what of them is
+    of the group `base` stays there, so that images of one distribution share their base also after its archive moved
+    a package from the required ones to others.
     """
     distribution = archive_data.distribution(os)
     for names in groups.values():
@@ -198,7 +200,8 @@ def _solve(
     while True:
         apt.prefer(sorted(versions.items()))
         try:
-            return _groups(apt, index, groups, status)
+            stays = [p.name for p in prefer if p.group == "base" and versions.get(p.name) == p.version]
+            return _groups(apt, index, groups, stays, status)
         except Unsolvable as error:
             if not versions:
                 raise archive_apt.explain(error, index, apt.distribution, on_image=bool(status)) from error
@@ -208,12 +211,14 @@ def _solve(
             versions = {name: version for name, version in versions.items() if name not in dropped}
 
 
-def _groups(apt: Apt, index: Index, groups: Mapping[str, Sequence[str]], status: str) -> dict[str, list[PackageFile]]:
+def _groups(
+    apt: Apt, index: Index, groups: Mapping[str, Sequence[str]], stays: Sequence[str], status: str
+) -> dict[str, list[PackageFile]]:
     installed: list[PackageFile] = []
     chosen: dict[str, list[PackageFile]] = {}
     for group, names in groups.items():
         first = group == "base" and not status
-        wanted = [*index.minimal(), *apt.distribution.base, *names] if first else list(names)
+        wanted = [*index.minimal(), *apt.distribution.base, *names, *stays] if first else list(names)
         added = [_file(index, *found) for found in apt.solve(sorted(set(wanted)), installed, status)]
         installed += added
         chosen[group] = added
@@ -235,7 +240,7 @@ def _order(pin: OsPin) -> tuple[str, str]:
 
 
 def _pin(file: PackageFile, group: str, known: Mapping[tuple[str, str, str], OsPin]) -> OsPin:
-    old = known.get((file.name, file.version, file.architecture)) if file.archive == "kept" else None
+    old = known.get((file.name, file.version, file.architecture)) if file.archive == KEPT else None
     return OsPin(
         name=file.name,
         version=file.version,
@@ -251,11 +256,11 @@ def _pin(file: PackageFile, group: str, known: Mapping[tuple[str, str, str], OsP
 def _kept(pin: OsPin, store: Store) -> PackageFile:
     """A stored package file as a paragraph of a package list."""
     text = archive_deb.control(store.path(pin.sha256))
-    return package_file(f"{text}\nFilename: {pin.path}\nSize: {pin.size}\nSHA256: {pin.sha256}", "kept")
+    return package_file(f"{text}\nFilename: {pin.path}\nSize: {pin.size}\nSHA256: {pin.sha256}", KEPT)
 
 
 def _stale(pin: OsPin, index: Index) -> Stale | None:
-    there = [f for f in index.files(pin.name) if f.architecture == pin.architecture and f.archive != "kept"]
+    there = [f for f in index.files(pin.name) if f.architecture == pin.architecture and f.archive != KEPT]
     newest = pin.version if not there else there[0].version
     for file in there:
         if _newer(file.version, newest):

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from torchyard.errors import Incompatible, InputError, Surroundings
 from torchyard.world import archive_index, process
 from torchyard.world.archive_data import Distribution
-from torchyard.world.archive_index import Index, PackageFile
+from torchyard.world.archive_index import KEPT, Index, PackageFile
 from torchyard.world.archive_sources import Source
 
 PACKAGE_NAME = re.compile(r"[a-z0-9][a-z0-9+.-]*[a-z0-9+.]")
@@ -142,7 +142,7 @@ class Apt:
             for component in self.distribution.components
             for file in self._lists(f"*_dists_{_escaped(source.suite)}_{component}_binary-{self.arch}_Packages*")
         ]
-        return Index([*lists, ("kept", (self.root / "kept" / "Packages").read_text(encoding="utf-8"))])
+        return Index([*lists, (KEPT, (self.root / "kept" / "Packages").read_text(encoding="utf-8"))])
 
     def dates(self) -> dict[str, int]:
         """The date of each archive that says one, in seconds since 1970."""

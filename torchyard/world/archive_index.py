@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
+KEPT = "kept"  # the list of the package files in the store
 _NAME = re.compile(r"^Package: (.+)$", re.MULTILINE)
 
 
@@ -51,12 +52,18 @@ class Index:
         return None
 
     def minimal(self) -> list[str]:
-        """The packages that every system of this distribution has: the Essential and the required ones, sorted."""
+        """The packages that every system of this distribution has: the Essential and the required ones, sorted.
+
+        The priority is what the archive's lists say: a package file's own may be another, and counts only where the
+        file was kept and its archive has the package no more.
+        """
         found = set()
-        for _, text in self._lists:
+        for number, (archive, text) in enumerate(self._lists):
             for match in re.finditer(r"^(?:Essential: yes|Priority: required)$", text, re.MULTILINE):
                 start = text.rfind("\n\n", 0, match.start()) + 2
-                if name := _NAME.search(text, start if start > 1 else 0):
+                if (name := _NAME.search(text, start if start > 1 else 0)) and (
+                    archive != KEPT or not any(other != number for other, _ in self._places[name[1]])
+                ):
                     found.add(name[1])
         return sorted(found)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .. import render
 from ..errors import Surroundings
-from . import process
+from . import containers, process
 from .engine import Engine
 from .workspace import Workspace
 
@@ -37,13 +37,14 @@ def bake(
     stage: str,
     titles: Sequence[str],
     no_cache: bool,
+    buildkit: str,
     say: Callable[[str], None],
     settings: Sequence[str] = (),
     log_name: str = "build",
 ) -> Built:
     """Build one image by its committed bake target; titles are what to call the steps of its Dockerfile.
 
-    settings are changes of the target, as bake's --set takes them behind its name.
+    buildkit is what `require` answered. settings are changes of the target, as bake's --set takes them behind its name.
 
     The whole log is in .torchyard/logs. Raises Surroundings with the command and its last lines.
     """
@@ -66,16 +67,15 @@ def bake(
             lines.write(text + "\n")
             teller.line(text)
 
-        process.run(
-            [*argv, target],
-            cwd=work.root,
-            env={**engine.env, "BUILDX_BAKE_ENTITLEMENTS_FS": "0"},
-            on_line=line,
-            hint=f"the whole log is in {log.relative_to(work.root)}",
-        )
+        words = [*argv, target]
+        env = {**engine.env, "BUILDX_BAKE_ENTITLEMENTS_FS": "0"}
+        done = process.run(words, cwd=work.root, env=env, on_line=line, check=False)
+        if done.code:
+            hint = f"the whole log is in {log.relative_to(work.root)}"
+            raise process.failed(done, cwd=work.root, hint=hint, writes=containers.data_roots(engine))
         made = json.loads(metadata.read_text())[target]
     digest = made.get("containerimage.digest", "")
-    return Built(digest=digest if engine.containerd_store else "", buildkit=buildkit_version(engine))
+    return Built(digest=digest if engine.containerd_store else "", buildkit=buildkit)
 
 
 def buildkit_version(engine: Engine) -> str:
@@ -86,8 +86,8 @@ def buildkit_version(engine: Engine) -> str:
     return version if version and "unknown" not in version else f"of Docker {engine.version}"
 
 
-def require(engine: Engine, minimum: str) -> None:
-    """Raise Surroundings where the BuildKit is older than the recipes need."""
+def require(engine: Engine, minimum: str) -> str:
+    """The version of the BuildKit that builds; raises Surroundings where it is older than the recipes need."""
     version = buildkit_version(engine)
     numbers = [int(n) for n in re.findall(r"\d+", version)[:2]]
     if version.startswith("of Docker"):
@@ -100,6 +100,7 @@ def require(engine: Engine, minimum: str) -> None:
         raise Surroundings(
             f"BuildKit is {version}, the recipes need {minimum} or newer", hint="upgrade Docker or the builder"
         )
+    return version
 
 
 class _Teller:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -48,6 +49,8 @@ def write_pieces(target: Path, pieces: Iterator[bytes], size: int, *, progress: 
             os.fchmod(stream.fileno(), 0o644)
             os.replace(stream.name, target)
     except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise  # told with what is free on every disk
         raise Surroundings(
             f"{target} cannot be written: {error.strerror}", where=str(target), hint="check disk and rights"
         ) from error
@@ -78,13 +81,16 @@ def load(file: Path, store: Store, *, progress: Progress) -> Loaded:
 
 def _load(tar: tarfile.TarFile, file: Path, store: Store, progress: Progress) -> Loaded:
     found, texts = 0, {}
+    store.root.mkdir(parents=True, exist_ok=True)
+    new = {m.name: m.size for m in tar.getmembers() if (name := _stored(m)) and not store.has(name, m.size)}
+    disks.require(store.root, sum(new.values()), f"what is new in {file.name}")
     for member in tar:
         parts = PurePosixPath(member.name).parts
         source = tar.extractfile(member) if member.isreg() else None
         if source is None:
             continue
         progress(member.size)
-        sha256 = parts[-1] if parts[1:3] == (".torchyard", "store") or parts[:2] == ("blobs", "sha256") else ""
+        sha256 = _stored(member)
         if sha256 and not store.has(sha256, member.size):
             registry_taking.keep_stream(source, f"sha256:{sha256}", store, where=str(file))
             found += 1
@@ -102,6 +108,13 @@ def _load(tar: tarfile.TarFile, file: Path, store: Store, progress: Progress) ->
         where=str(file),
         hint="make one: ./yard bundle --gpu NAME, or with --finished for the image itself",
     )
+
+
+def _stored(member: tarfile.TarInfo) -> str:
+    """The hash of a file that goes into the store; empty for every other one."""
+    parts = PurePosixPath(member.name).parts
+    inside = parts[1:3] == (".torchyard", "store") or parts[:2] == ("blobs", "sha256")
+    return parts[-1] if inside and member.isreg() else ""
 
 
 def _tar(top: str, files: Mapping[str, Path | bytes], mtime: int) -> Iterator[bytes]:

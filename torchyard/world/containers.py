@@ -161,6 +161,12 @@ def data_root(engine: Engine) -> Path | None:
         client.close()
 
 
+def data_roots(engine: Engine) -> list[Path]:
+    """The folder where the engine keeps its data, where it is one of this machine."""
+    root = data_root(engine)
+    return [root] if root is not None and root.is_dir() else []
+
+
 def untag(engine: Engine, tag: str) -> None:
     """Take a name from an image, which goes with its last name."""
     client = engines.client(engine)

@@ -7,7 +7,7 @@ import json
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
@@ -18,9 +18,10 @@ from ..lock import LockedImage, requirements_text
 from ..oci import Layer
 from ..ospin import OsPin
 from ..plain import from_plain
+from ..plan import Compression
 from ..unpacking import Prefix
 from ..wheelpin import WheelPin
-from . import unfinished, wheel_layer, workspace
+from . import unfinished, wheel_layer, workspace, zstd_layer
 from .store import Store
 from .wheel_layer import Source
 from .workspace import Workspace, write_whole
@@ -33,7 +34,11 @@ def lay_out(lock: LockedImage, base: oci.Start, work: Workspace, *, say: Callabl
     """
     steps(work, lock.tools.uv)
     layers = _framework(lock, work, say)
-    documents = oci.documents(base, layers, arch=lock.image.arch, epoch=lock.epoch)
+    kind = oci.LAYER_GZIP
+    if lock.image.compression is Compression.ZSTD:
+        kind = oci.LAYER_ZSTD
+        base, layers = _zstd(base, layers, work, say)
+    documents = oci.documents(base, layers, arch=lock.image.arch, epoch=lock.epoch, kind=kind)
     blobs = [*base.layers, *(layer for layer, _ in layers)]
     installed = {each.context: each.wheels for each in layering.installed(lock.wheels)}
     not_own = [pin for pin in lock.wheels if pin not in installed.get(layering.OWN, ())]
@@ -107,10 +112,25 @@ def _framework(lock: LockedImage, work: Workspace, say: Callable[[str], None]) -
     ]
 
 
+def _zstd(
+    base: oci.Start, layers: Sequence[tuple[Layer, str]], work: Workspace, say: Callable[[str], None]
+) -> tuple[oci.Start, list[tuple[Layer, str]]]:
+    """Base and framework with their layers in zstd, made two at a time where they are not there yet."""
+    with ThreadPoolExecutor(2) as pool:
+        plain = [*base.layers, *(layer for layer, _ in layers)]
+        packed = list(pool.map(lambda layer: zstd_layer.of(layer, work, say), plain))
+    count = len(base.layers)
+    pairs = [(layer, words) for layer, (_, words) in zip(packed[count:], layers, strict=True)]
+    return replace(base, layers=tuple(packed[:count])), pairs
+
+
 def unmade(lock: LockedImage, work: Workspace) -> int:
     """About how many bytes the framework's layers take that are not made yet: a layer is as large as its wheels."""
     prefix = Prefix(root=render.ENVIRONMENT, python=lock.image.python)
-    wanted = [want for want in layering.framework(lock.wheels) if _made(want, prefix, work) is None]
+    plain = {want: _made(want, prefix, work) for want in layering.framework(lock.wheels)}
+    wanted = [want for want, layer in plain.items() if layer is None]
+    if lock.image.compression is Compression.ZSTD:
+        wanted += [want for want, layer in plain.items() if layer is None or zstd_layer.made(layer, work) is None]
     return sum(wheel.size for want in wanted for wheel in want.wheels)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -11,6 +13,8 @@ from .. import report
 from ..errors import Surroundings
 
 FEW = 16_000_000  # bytes; programs that run out of room often say something else
+FREE = "free some: ./yard clean removes what no lock pins, ./yard docker system df shows what engines have"
+_FULL = re.compile("no space left on device|disk quota exceeded", re.IGNORECASE)
 
 
 def require(folder: Path, size: int, what: str) -> None:
@@ -20,8 +24,19 @@ def require(folder: Path, size: int, what: str) -> None:
         raise Surroundings(
             f"{what} needs {report.size(size)} of disk, {report.size(free)} are free",
             where=str(folder),
-            hint="free some",
+            hint=FREE,
         )
+
+
+def frees(error: OSError) -> str:
+    """What helps where a file could not be written."""
+    return FREE if error.errno == errno.ENOSPC else "check disk and rights"
+
+
+def told(path: Path, error: OSError) -> str:
+    """Words for what is free on the disk of a file that could not be written; empty where that is not why."""
+    folder = next(each for each in (path.absolute(), *path.absolute().parents) if each.is_dir())
+    return f" ({report.size(shutil.disk_usage(folder).free)} are free)" if error.errno == errno.ENOSPC else ""
 
 
 def rooms(*more: Path) -> dict[Path, int]:
@@ -40,7 +55,12 @@ def rooms(*more: Path) -> dict[Path, int]:
     return dict(found.values())
 
 
-def short() -> str:
-    """Words for the disks that take little more; empty where there is none."""
-    told = [f"{report.size(free)} are free in {place}" for place, free in rooms().items() if free < FEW]
-    return f"a disk is short, which may be why: {', '.join(told)}" if told else ""
+def short(*more: Path, said: str = "") -> str:
+    """Words for the disks that take little more, and for what frees them; empty where there is none.
+
+    said: what a program printed. Where that is of a full disk all are named: what was half-made is gone since.
+    """
+    full = _FULL.search(said) is not None
+    told = [f"{report.size(free)} are free in {place}" for place, free in rooms(*more).items() if full or free < FEW]
+    why = "a disk is full" if full else "a disk is short, which may be why"
+    return f"{why}: {', '.join(told)}; {FREE}" if told else ""

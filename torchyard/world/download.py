@@ -16,6 +16,7 @@ import requests
 import urllib3.exceptions
 
 from torchyard.errors import Surroundings
+from torchyard.world import disks
 from torchyard.world.store import Store
 
 CHUNK = 1 << 18
@@ -116,7 +117,7 @@ class _Target:
                 raise Surroundings(
                     "the disk is full while a file is fetched into the store",
                     where=str(Path(self.stream.name).parent),
-                    hint="free some space there, then run the command again: files already fetched are kept",
+                    hint=f"{disks.FREE}; then run the command again: files already fetched are kept",
                 ) from error
             raise
         self.digest.update(block)

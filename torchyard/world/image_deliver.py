@@ -24,6 +24,7 @@ from .registry_taking import Result, layer_ids
 from .store import CHUNK, Store
 from .workspace import write_whole
 
+TAKING = "torchyard-taking"
 LAYOUT = b'{"imageLayoutVersion":"1.0.0"}'
 Say = Callable[[str], None]
 
@@ -97,16 +98,25 @@ def to_docker(engine: Engine, result: Result, name: str, store: Store) -> None:
         if known is not None:
             client.api.tag(result.digest, name, force=True)
         else:
+            _require(engine, result, name)
             for line in client.api.load_image(archive(result, name, store)):
                 if "error" in line:
                     raise Surroundings(
-                        f"the engine does not load {name}: {line['error']}", hint="./yard engine --status"
+                        f"the engine does not load {name}: {line['error']}",
+                        hint=disks.short(*containers.data_roots(engine), said=line["error"])
+                        or "./yard engine --status",
                     )
     except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
         raise Surroundings(f"the engine does not load {name}: {error}", hint="./yard engine --status") from error
     finally:
         client.close()
     _check(containers.describe(engine, name), engine, result, name, store)
+
+
+def _require(engine: Engine, result: Result, name: str) -> None:
+    """Raise Surroundings where the engine's disk cannot hold the image, as it comes and unpacked."""
+    for root in containers.data_roots(engine):
+        disks.require(root, 2 * sum(blob.size for blob in result.blobs), f"{name} in the engine")
 
 
 def _check(seen: dict[str, Any] | None, engine: Engine, result: Result, name: str, store: Store) -> None:
@@ -120,13 +130,22 @@ def _check(seen: dict[str, Any] | None, engine: Engine, result: Result, name: st
         )
 
 
+def podman_version() -> str:
+    """The version of the Podman that is here."""
+    podman = _program("podman", "podman")
+    return process.run([podman, "--version"], hint="it is broken, or use --to oci").out.split()[-1]
+
+
 def to_podman(result: Result, name: str, store: Store) -> None:
     """Have the image in Podman under this name."""
     podman = _program("podman", "podman")
     with _scratch(store) as folder:
-        layout(result, name, store, folder / "oci")
-        told = process.run([podman, "pull", "--quiet", f"oci:{folder / 'oci'}"], hint="podman info says more")
-        process.run([podman, "tag", told.out.split()[-1], f"localhost/{name}"])
+        layout(result, name, store, folder / TAKING)
+        # Podman 4 calls the image by the folder, as it is named here: a whole path may be no name at all.
+        told = process.run([podman, "pull", "--quiet", f"oci:{TAKING}"], cwd=folder, hint="podman info says more")
+        image = told.out.split()[-1]
+        process.run([podman, "tag", image, f"localhost/{name}"])
+        process.run([podman, "untag", image, f"localhost/{TAKING}:latest"], check=False)
 
 
 def to_sif(result: Result, name: str, store: Store, target: Path) -> None:

@@ -33,7 +33,7 @@ _SEARCHED_MOST = 1 << 20
 _GZIP = b"\x1f\x8b"
 _TIMES = {"mtime", "atime", "ctime", "LIBARCHIVE.creationtime"}
 _CODE_SUFFIX = (".py", ".pyi", ".h", ".hpp", ".cuh", ".pyc", ".so", ".a")  # inside packages: not where secrets lie
-_BROKEN = (OSError, EOFError, zlib.error, Broken, zstandard.ZstdError, cast(type[Exception], isal_zlib.error))
+BROKEN = (OSError, EOFError, zlib.error, Broken, zstandard.ZstdError, cast(type[Exception], isal_zlib.error))
 
 
 @dataclass(slots=True)
@@ -119,7 +119,7 @@ def scan(stream: IO[bytes], name: str, start: bytes = b"") -> Seen:
                 seen.later[entry.path] = latest
             if entry.is_file and entry.size:
                 _look(entry, tar, seen)
-    except _BROKEN as error:
+    except BROKEN as error:
         raise CheckFailed(
             f"the layer {name} cannot be read: {error}", hint="the image is broken in the engine: build or pull it anew"
         ) from error

@@ -10,6 +10,7 @@ import ssl
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +56,11 @@ def read() -> PipSettings:
     files = files_named(debug) if python else _documented_files(os.environ, Path.home())
     values: dict[str, str] = {}
     for file in files:
-        values |= _from_file(file)
+        if os.path.exists(file):
+            values |= _from_file(file)
     values |= from_environment(os.environ)
-    return settings(values, default_index=_default_index(python), home=Path.home(), cwd=Path.cwd())
+    default = "" if values.get("index-url") else _default_index(python)
+    return settings(values, default_index=default, home=Path.home(), cwd=Path.cwd())
 
 
 def settings(values: Mapping[str, str], *, default_index: str, home: Path, cwd: Path) -> PipSettings:
@@ -171,7 +174,15 @@ _QUIETLY: dict[str, str | None] = {"PIP_QUIET": "0", "PIP_VERBOSE": None, "PIP_L
 
 
 def _asked_pip() -> tuple[str, str]:
-    """The Python whose pip answers, and what its `config debug` prints; both empty where none has pip."""
+    """The Python whose pip answers, and what its `config debug` prints; both empty where none has pip.
+
+    A process asks once, for the places of files do not change in it.
+    """
+    return _asked_pip_in(tuple(sorted(os.environ.items())))
+
+
+@lru_cache(maxsize=1)
+def _asked_pip_in(_environment: tuple[tuple[str, str], ...]) -> tuple[str, str]:
     for python in dict.fromkeys((sys.executable, shutil.which("python3") or "")):
         if python:
             asked = process.run([python, "-m", "pip", "config", "debug"], check=False, env=_QUIETLY)
@@ -181,7 +192,7 @@ def _asked_pip() -> tuple[str, str]:
 
 
 def files_named(debug: str) -> tuple[Path, ...]:
-    """The files that exist in what `pip config debug` printed, from the weakest to the strongest.
+    """The files that `pip config debug` printed, there or not, from the weakest to the strongest.
 
     The order in which pip prints them is not the order in which they win, so the kinds are sorted here.
     """
@@ -190,7 +201,7 @@ def files_named(debug: str) -> tuple[Path, ...]:
     for line in debug.splitlines():
         if head := re.fullmatch(r"(\w+):", line):
             kind = head[1]
-        elif (entry := re.fullmatch(r"  (.+), exists: True", line)) and kind in found:
+        elif (entry := re.fullmatch(r"  (.+), exists: (?:True|False)", line)) and kind in found:
             found[kind].append(Path(entry[1]))
     return tuple(path for kind in KINDS for path in found[kind] if path != Path(os.devnull))
 
@@ -219,6 +230,7 @@ def _from_file(path: Path) -> dict[str, str]:
     return from_text(text, str(path))
 
 
+@lru_cache(maxsize=1)
 def _default_index(python: str) -> str:
     """The index that pip asks when nothing is configured; uv's, where there is no pip."""
     if python:

@@ -194,14 +194,22 @@ def attached(argv: Sequence[str], *, cwd: Path | str | None = None, env: Mapping
 
 
 def failed(
-    done: Completed, *, cwd: Path | str | None = None, error: type[YardError] = Surroundings, hint: str = ""
+    done: Completed,
+    *,
+    cwd: Path | str | None = None,
+    error: type[YardError] = Surroundings,
+    hint: str = "",
+    writes: Sequence[Path] = (),
 ) -> YardError:
-    """The error that tells of a failed command: the line to paste, its exit code and its last lines."""
+    """The error that tells of a failed command: the line to paste, its exit code and its last lines.
+
+    writes: folders to which it writes, beside those of the project, should their disk be full.
+    """
     printed = last_lines(done.err if done.err.strip() else done.out)
     return error(
         f"the command failed with exit code {done.code}:\n  {quoted(done.argv, cwd)}"
         + (f"\nits last lines:\n{printed}" if printed else "\nit printed nothing"),
-        hint="; ".join(filter(None, (disks.short(), hint))),
+        hint="; ".join(filter(None, (disks.short(*writes, said=f"{done.out}\n{done.err}"), hint))),
     )
 
 

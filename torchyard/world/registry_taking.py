@@ -180,7 +180,7 @@ def _exported(engine: Engine, image_id: str, work: Workspace) -> bytes:
     target = render.target_name(image_id)
     with unfinished.directory(work.local, "exported-") as folder:
         file = folder / "image.tar"
-        output = f"{target}.output=type=oci,oci-mediatypes=true,dest={file}"
+        output = f"{target}.output={render.archive_output(work.read(render.BAKE), image_id, str(file))}"
         process.run(
             [*engine.buildx, "bake", "--file", "images/docker-bake.json", "--progress=plain", "--set", output, target],
             cwd=work.root,

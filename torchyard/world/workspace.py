@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path, PurePosixPath
 
 from ..errors import InputError, Surroundings
-from . import unfinished
+from . import disks, unfinished
 from .store import Store
 
 LOCAL = ".torchyard"
@@ -138,5 +138,7 @@ def write_whole(path: Path, data: bytes, *, mode: int = 0o644) -> None:
             os.replace(stream.name, path)
     except OSError as error:
         raise Surroundings(
-            f"{path} cannot be written: {error.strerror}", where=str(path), hint="check disk and rights"
+            f"{path} cannot be written: {error.strerror}{disks.told(path, error)}",
+            where=str(path),
+            hint=disks.frees(error),
         ) from error
