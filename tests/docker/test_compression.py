@@ -51,6 +51,7 @@ def build(at: Small, gpu: str) -> dict[str, Any]:
 def two(cases: Cases) -> Iterator[Two]:
     at = own_registry(cases.small.copy(f"compression-{next(NUMBERS)}"))
     env = yaml.safe_load((at.root / "env.yaml").read_text())
+    env["project"] = "packed"  # tags of its own: those of the small project are other tests' images
     env["hardware"]["packed"] = {**env["hardware"]["cpu"], "compression": "zstd"}
     (at.root / "env.yaml").write_text(yaml.safe_dump(env, sort_keys=False))
     recipe = at.root / "templates" / "Dockerfile.j2"
@@ -87,7 +88,7 @@ def test_every_layer_is_zstd_in_the_registry_and_after_pulling(two: Two, tmp_pat
     at.yard("push", "--gpu", "packed", "--registry", "one").good()
     place = yaml.safe_load(Path(at.env["TORCHYARD_MIRRORS"]).read_text())["mirrors"]["registry"]["one"]
     host, _, path = place.partition("/")
-    url = f"http://{host}/v2/{path}/small/manifests/{digest}"
+    url = f"http://{host}/v2/{path}/packed/manifests/{digest}"
     manifest = requests.get(url, headers={"Accept": OCI_MANIFEST}).json()
     assert [layer["mediaType"] for layer in manifest["layers"]] == [oci.LAYER_ZSTD] * len(two.zstd["layers"])
     at.yard("docker", "image", "rm", "--force", two.zstd["tag"]).good()

@@ -12,9 +12,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from typing import IO, Any
 
@@ -109,6 +107,9 @@ def _from_store(diff_ids: Iterable[str], kept: _Kept, work: Workspace, say: Say)
                 files[told["diff_id"]] = (told["digest"], blob)
     if not files:
         return
+    from concurrent.futures import ProcessPoolExecutor  # long to import, and seldom needed
+    from multiprocessing import get_context
+
     say(f"reading {len(files)} of the image's layers from the store")
     ordered = sorted(files.items(), key=lambda item: -item[1][1].stat().st_size)
     with ProcessPoolExecutor(min(os.cpu_count() or 1, 4, len(files)), mp_context=get_context("spawn")) as pool:
