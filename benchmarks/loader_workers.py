@@ -3,8 +3,9 @@
 python benchmarks/loader_workers.py [--runs N] [--batches N]
 
 Needs a Python with torch. The job reads synthetic images of ImageNet's shape and computes nothing. "Half the cores" and
-"four times the cores" run beside ours, in turns. Prints JSON: images a second, and ours as a part of the others', with
-an interval from resampling the rounds; asserts nothing.
+"four times the cores" run beside ours, in turns. Prints JSON: images a second of the whole job, with the start of its
+processes, and of its steady state alone, in which every number of processes that keeps the cores busy is as fast as
+any other; and ours as a part of the others', with an interval from resampling the rounds; asserts nothing.
 """
 
 from __future__ import annotations
@@ -24,26 +25,31 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 from training import data, host, options  # they lie in examples/
 
 
-def rate(samples: data.Samples, workers: int, batches: int, batch: int, prefetch: int) -> float:
-    """Images a second of the steady state: not of what lay ready at the start, and with all processes at work."""
+def rates(samples: data.Samples, workers: int, batches: int, batch: int, prefetch: int) -> tuple[float, float]:
+    """Images a second of the whole job, the start of its processes with it, and of the steady state.
+
+    The steady state leaves out what lay ready at the start, and has all processes at work to the end.
+    """
     ready = workers * prefetch
     warm = ready + 2 * workers
     order = [list(range(first * batch, (first + 1) * batch)) for first in range(warm + batches + ready)]
     how = host.Loading(workers=workers, prefetch=prefetch, why="")
+    began = time.perf_counter()
     stream = iter(data.loader(samples, order, how, pin=torch.cuda.is_available()))
     for _ in range(warm):
         next(stream)
-    start = time.perf_counter()
+    steady = time.perf_counter()
     for _ in range(batches):
         next(stream)
-    return batches * batch / (time.perf_counter() - start)
+    now = time.perf_counter()
+    return (warm + batches) * batch / (now - began), batches * batch / (now - steady)
 
 
 def main() -> None:
     """Print each choice and its rate."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--batches", type=int, default=60)
+    parser.add_argument("--batches", type=int, default=400)
     asked = parser.parse_args()
     torch.set_num_threads(1)
     cores, batch = os.cpu_count() or 1, 16
@@ -58,16 +64,20 @@ def main() -> None:
         shared_memory=host.shared_memory(),
     )
     choices = {"ours": ours.workers, "half the cores": max(1, cores // 2), "four times the cores": 4 * cores}
-    rates: dict[str, list[float]] = {name: [] for name in choices}
+    seen: dict[str, list[tuple[float, float]]] = {name: [] for name in choices}
     for number in range(asked.runs):
         for name, workers in list(choices.items())[:: 1 if number % 2 else -1]:
-            rates[name].append(rate(source.train, workers, asked.batches, batch, ours.prefetch))
-            print(f"{name}, {workers} processes: {rates[name][-1]:.0f} images/s", file=sys.stderr, flush=True)
-    figures = {name: {"processes": choices[name], **medians.told(rates[name], 0)} for name in choices}
-    ratios = {}
-    for name in list(choices)[1:]:
-        pairs = [a / b for a, b in zip(rates["ours"], rates[name], strict=True)]
-        ratios[f"ours / {name}"] = {**medians.told(pairs), "budget": 1.0}
+            seen[name].append(rates(source.train, workers, asked.batches, batch, ours.prefetch))
+            whole, steady = seen[name][-1]
+            print(f"{name}, {workers} processes: {whole:.0f} images/s, steady {steady:.0f}", file=sys.stderr, flush=True)
+    figures, ratios = {}, {}
+    for index, what in enumerate(("whole job", "steady state")):
+        of = {name: [pair[index] for pair in pairs] for name, pairs in seen.items()}
+        figures[what] = {name: {"processes": choices[name], **medians.told(each, 0)} for name, each in of.items()}
+        ratios[what] = {
+            f"ours / {name}": {**medians.told([a / b for a, b in zip(of["ours"], of[name], strict=True)]), "budget": 1.0}
+            for name in list(choices)[1:]
+        }
     load = round(os.getloadavg()[0], 1)
     print(json.dumps({"runs": asked.runs, "cpus": cores, "load": load, "ratio": ratios, "images/s": figures}, indent=1))
 
