@@ -16,6 +16,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import medians
 import torch
@@ -69,15 +70,16 @@ def main() -> None:
         for name, workers in list(choices.items())[:: 1 if number % 2 else -1]:
             seen[name].append(rates(source.train, workers, asked.batches, batch, ours.prefetch))
             whole, steady = seen[name][-1]
-            print(f"{name}, {workers} processes: {whole:.0f} images/s, steady {steady:.0f}", file=sys.stderr, flush=True)
-    figures, ratios = {}, {}
+            told = f"{name}, {workers} processes: {whole:.0f} images/s, steady {steady:.0f}"
+            print(told, file=sys.stderr, flush=True)
+    figures: dict[str, dict[str, Any]] = {}
+    ratios: dict[str, dict[str, Any]] = {}
     for index, what in enumerate(("whole job", "steady state")):
         of = {name: [pair[index] for pair in pairs] for name, pairs in seen.items()}
         figures[what] = {name: {"processes": choices[name], **medians.told(each, 0)} for name, each in of.items()}
-        ratios[what] = {
-            f"ours / {name}": {**medians.told([a / b for a, b in zip(of["ours"], of[name], strict=True)]), "budget": 1.0}
-            for name in list(choices)[1:]
-        }
+        for name in list(choices)[1:]:
+            pairs = [a / b for a, b in zip(of["ours"], of[name], strict=True)]
+            ratios.setdefault(what, {})[f"ours / {name}"] = {**medians.told(pairs), "budget": 1.0}
     load = round(os.getloadavg()[0], 1)
     print(json.dumps({"runs": asked.runs, "cpus": cores, "load": load, "ratio": ratios, "images/s": figures}, indent=1))
 

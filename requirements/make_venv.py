@@ -87,7 +87,18 @@ def make(kind: str, lock: int) -> None:
     if changed or not in_place():
         if VENV.exists() and not PLACE.exists() and not MAKING.exists():
             say(f"{VENV} was not made by ./yard, so it is made anew")
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(VENV)], check=True, pass_fds=(lock,))
+        if VENV.is_symlink():  # --clear would empty the folder that it leads to
+            fail(
+                f"{VENV} is a link to {os.readlink(VENV)}, and ./yard keeps an environment of its own there",
+                f"remove the link: rm {VENV}",
+            )
+        if subprocess.run(
+            [sys.executable, "-m", "venv", "--clear", str(VENV)], pass_fds=(lock,), check=False
+        ).returncode:
+            fail(
+                f"{sys.executable} could not make {VENV} (its messages are above)",
+                "see that the disk has room and that the folder is yours",
+            )
     MAKING.touch()
     pip = [str(PYTHON), "-m", "pip"]
     settings = subprocess.run([*pip, "config", "list"], check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -106,6 +117,7 @@ def make(kind: str, lock: int) -> None:
     command_file = VENV / "bin" / "torchyard"
     command_file.write_text(COMMAND)
     command_file.chmod(0o755)
+    subprocess.run([str(PYTHON), "-m", "compileall", "-q", str(ROOT / "torchyard")], stdout=sys.stderr, check=False)
     for each in KINDS[kind]:
         copy_of(each).write_bytes(lock_text(each))
     PLACE.write_text(place())

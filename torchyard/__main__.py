@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import signal
@@ -94,6 +95,7 @@ def _both(arguments: list[str]) -> list[str]:
 def main(argv: Sequence[str] | None = None) -> None:
     """Run one verb. SIGTERM and SIGHUP end it as Ctrl-C does; a reader that goes away ends it as SIGPIPE does."""
     process.end_on_signals()
+    gc.set_threshold(100_000)  # a command makes many values that stay, and looking through them again finds nothing
     try:
         try:
             _main(list(sys.argv[1:] if argv is None else argv))

@@ -6,11 +6,12 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, cast
 
 import yaml
 
-from . import groups, lock_forms, oci
+from . import groups, lock_forms, lock_lines, oci
 from .errors import InputError
 from .ospin import OsPin
 from .plain import from_plain, to_plain
@@ -126,10 +127,11 @@ def to_text(lock: LockedImage) -> str:
     return "\n".join(lines) + "\n"
 
 
+@lru_cache(maxsize=32)
 def from_text(text: str, *, name: str) -> LockedImage:
     """The lock that `to_text` wrote; raises InputError when it is not one of this schema."""
     try:
-        data = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        data = lock_lines.read(text) or yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         if data["schema"] != SCHEMA:
             raise InputError(
                 f"{name} has schema {data['schema']}, this torchyard reads {SCHEMA}",
@@ -219,7 +221,10 @@ def _rows(name: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def flow(value: Any) -> str:
     """A value as JSON in ASCII, which is YAML on one line and never guesses a type."""
-    return "".join(c if c.isascii() and c != "\x7f" else _escaped(c) for c in json.dumps(value, ensure_ascii=False))
+    text = json.dumps(value, ensure_ascii=False)
+    if text.isascii() and "\x7f" not in text:
+        return text
+    return "".join(c if c.isascii() and c != "\x7f" else _escaped(c) for c in text)
 
 
 def _escaped(character: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -56,6 +57,7 @@ def verb(body: Callable[..., Any]) -> Callable[..., Any]:
     def guarded(*args: Any, **kwargs: Any) -> Any:
         from . import report
 
+        sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)  # invoke switches it off for every command
         try:
             return body(*args, **kwargs)
         except YardError as problem:
@@ -77,7 +79,6 @@ def verb(body: Callable[..., Any]) -> Callable[..., Any]:
 def remainder(joined: str) -> list[str]:
     """The words after `--` as they were typed; invoke hands them on joined by spaces, without their quotes."""
     import shlex
-    import sys
 
     typed = sys.argv[sys.argv.index("--") + 1 :] if "--" in sys.argv else []
     return typed if " ".join(typed) == joined else shlex.split(joined)
@@ -199,7 +200,6 @@ def engine(
 @verb
 def run(c: Context, gpu: str) -> None:
     """Run a command in an image, with the entry's devices and limits. Example: run --gpu a100 -- python train.py"""
-    import sys
 
     from .verbs import run as running
     from .verbs import show
@@ -212,7 +212,6 @@ def run(c: Context, gpu: str) -> None:
 @verb
 def shell(c: Context, gpu: str) -> None:
     """Open a shell in an image, where pip installs freely on top of what is locked. Example: shell --gpu a100"""
-    import sys
 
     from .verbs import run as running
     from .verbs import show
@@ -233,7 +232,6 @@ def shell(c: Context, gpu: str) -> None:
 @verb
 def up(c: Context, gpu: str = "", devices: str = "", processes: int = 0, profile: str = "train") -> None:
     """Train on all GPUs of an entry, with compose. Example: up --gpu rtx4090 -- my_train.py --lr 1e-3"""
-    import sys
 
     from .verbs import show
     from .verbs import up as stacks
@@ -340,7 +338,6 @@ def explain(
     json: bool = False,
 ) -> None:
     """Say whether a combination works, and what does instead. Example: explain --gpu h100 --cuda 11.7"""
-    import sys
 
     from . import report
     from .verbs import explain as explaining
@@ -409,7 +406,6 @@ def verify(
     attest: str = "",
 ) -> None:
     """Say whether images are what their locks say, one finding a check. Example: verify --gpu a100"""
-    import sys
 
     from .verbs import attest as attesting
     from .verbs import show
@@ -454,7 +450,6 @@ def reproduce(
     json: bool = False,
 ) -> None:
     """Build again in an empty builder and compare, or compare two images. Example: reproduce --gpu a100"""
-    import sys
 
     from .verbs import differences_shown, show
     from .verbs import reproduce as again

@@ -103,6 +103,13 @@ def test_a_checked_thing_that_is_bad_answers_1(locked: Path) -> None:
     assert str(changed.relative_to(locked)) in err and "hint:" in err
 
 
+@pytest.mark.parametrize("variable", ["", "1"])
+def test_bytecode_is_kept_as_python_does_it_also_under_invoke(project: Path, tmp_path: Path, variable: str) -> None:
+    env = {"PYTHONPYCACHEPREFIX": str(tmp_path / "bytecode"), "PYTHONDONTWRITEBYTECODE": variable}
+    assert run(project, "plan", env=env)[0] == 0
+    assert bool(list((tmp_path / "bytecode").rglob("torchyard/verbs/plan.*.pyc"))) is (variable == "")
+
+
 def test_a_check_writes_nothing(locked: Path) -> None:
     (locked / "images" / "index.yaml").unlink()
     before = {path: path.stat().st_mtime_ns for path in locked.rglob("*")}

@@ -157,6 +157,24 @@ def test_an_attached_command_gives_its_code() -> None:
     assert process.attached(["sh", "-c", "exit 4"]) == 4
 
 
+def test_a_command_beside_the_caller_answers_when_it_is_asked() -> None:
+    with process.beside(["sh", "-c", "echo out; echo err >&2; exit 3"]) as ended:
+        done = ended()
+    assert (done.code, done.out, done.err) == (3, "out\n", "err\n")
+
+
+def test_a_command_beside_a_caller_that_fails_is_ended(tmp_path: Path) -> None:
+    told = tmp_path / "pid"
+    with (
+        pytest.raises(CheckFailed),
+        process.beside(["sh", "-c", f"echo $$ > {told}.new; mv {told}.new {told}; sleep 60"]),
+    ):
+        while not told.exists():
+            time.sleep(0.01)
+        raise CheckFailed("the caller")
+    assert gone(int(told.read_text()))
+
+
 AT_THE_WORST_MOMENT = """
 import os, signal, subprocess, sys
 from torchyard.world import process
@@ -169,13 +187,15 @@ class Popen(subprocess.Popen):
 subprocess.Popen = Popen
 process.end_on_signals()
 try:
-    START(["sh", "-c", "echo $$ > pid; exec sleep 60"])
+    started = START(["sh", "-c", "echo $$ > pid; exec sleep 60"])
+    with started:  # of `beside`
+        pass
 except process.Ended:
     print("ended")
 """
 
 
-@pytest.mark.parametrize("start", ["attached", "run"])
+@pytest.mark.parametrize("start", ["attached", "run", "beside"])
 def test_a_child_that_was_just_started_when_a_signal_came_is_ended(tmp_path: Path, start: str) -> None:
     code = AT_THE_WORST_MOMENT.replace("START", f"process.{start}")
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}

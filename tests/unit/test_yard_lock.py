@@ -36,6 +36,23 @@ def make_venv() -> ModuleType:
     return module
 
 
+def test_a_link_in_place_of_the_environment_is_refused_and_what_it_leads_to_stays(
+    make_venv: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "kept").write_text("kept")
+    monkeypatch.setattr(make_venv, "VENV", tmp_path / ".venv")
+    for name in ("PLACE", "MAKING"):
+        monkeypatch.setattr(make_venv, name, tmp_path / ".venv" / name.lower())
+    (tmp_path / ".venv").symlink_to(other)
+    with pytest.raises(SystemExit) as ended:
+        make_venv.make("tool", 0)
+    assert ended.value.code == 3
+    assert "is a link to" in capsys.readouterr().err
+    assert (other / "kept").read_text() == "kept"
+
+
 def pins(kind: str) -> dict[str, str]:
     text = (ROOT / "requirements" / f"{kind}.txt").read_text()
     return dict(re.findall(r"^([a-z0-9.-]+)==(\S+)", text, re.MULTILINE))

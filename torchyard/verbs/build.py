@@ -55,10 +55,11 @@ def build(project: Project, images: Sequence[Image], options: Options, *, say: S
     _lock(project, images, options, say)
     locks = [projects.fresh_lock(project.work, image) for image in images]
     found = engine.ensure(say)
-    buildkit = builds.require(found, locking.BUILDKIT_MIN)
-    containers.sweep(found, say)
-    for lock in locks:
-        check_room(project, lock, found)
+    with builds.requiring(found, locking.BUILDKIT_MIN) as version:
+        containers.sweep(found, say)
+        for lock in locks:
+            check_room(project, lock, found)
+        buildkit = version()
     fetching.fetch(project, locks, say=say)
     made = [_one(project, lock, found, buildkit, options, say) for lock in locks]
     raise_all([problem for each in made if (problem := _bad(each)) is not None])

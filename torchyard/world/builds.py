@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,7 +45,7 @@ def bake(
 ) -> Built:
     """Build one image by its committed bake target; titles are what to call the steps of its Dockerfile.
 
-    buildkit is what `require` answered. settings are changes of the target, as bake's --set takes them behind its name.
+    buildkit: what `requiring` answered; settings: changes of the target, as bake's --set takes them behind its name.
 
     The whole log is in .torchyard/logs. Raises Surroundings with the command and its last lines.
     """
@@ -78,17 +79,30 @@ def bake(
     return Built(digest=digest if engine.containerd_store else "", buildkit=buildkit)
 
 
-def buildkit_version(engine: Engine) -> str:
-    """The version of the BuildKit that builds, or of the engine that carries it where that says nothing."""
-    out = process.run([*engine.buildx, "inspect"], env=engine.env, check=False).out
-    found = re.search(r"^BuildKit(?: version)?:\s+(\S+)", out, re.MULTILINE)
+@contextlib.contextmanager
+def requiring(engine: Engine, minimum: str) -> Iterator[Callable[[], str]]:
+    """Ask for the version of the BuildKit that builds while the caller goes on; what is yielded answers it.
+
+    That raises Surroundings where it is older than the recipes need. Where BuildKit does not say, it is the version of
+    the engine that carries it.
+    """
+    with process.beside([*engine.buildx, "inspect"], env=engine.env) as ended:
+        yield lambda: _checked(_version(ended().out, engine), engine, minimum)
+
+
+def require(engine: Engine, minimum: str) -> str:
+    """The version that `requiring` answers, at once."""
+    with requiring(engine, minimum) as version:
+        return version()
+
+
+def _version(inspected: str, engine: Engine) -> str:
+    found = re.search(r"^BuildKit(?: version)?:\s+(\S+)", inspected, re.MULTILINE)
     version = found.group(1) if found else ""
     return version if version and "unknown" not in version else f"of Docker {engine.version}"
 
 
-def require(engine: Engine, minimum: str) -> str:
-    """The version of the BuildKit that builds; raises Surroundings where it is older than the recipes need."""
-    version = buildkit_version(engine)
+def _checked(version: str, engine: Engine, minimum: str) -> str:
     numbers = [int(n) for n in re.findall(r"\d+", version)[:2]]
     if version.startswith("of Docker"):
         if numbers and numbers[0] < 25:

@@ -168,6 +168,40 @@ def fed(
     return done
 
 
+@contextlib.contextmanager
+def beside(argv: Sequence[str], *, env: Mapping[str, str | None] | None = None) -> Iterator[Callable[[], Completed]]:
+    """Run a command while the caller goes on: what is yielded waits for its end. Left before that, it is ended."""
+    argv = tuple(argv)
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        try:
+            with _held() as came:
+                child = subprocess.Popen(
+                    argv,
+                    env=_environment(env),
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=err,
+                    start_new_session=True,
+                )
+        except OSError as problem:
+            raise _cannot_start(argv, None, problem, Surroundings, "") from None
+
+        def ended() -> Completed:
+            child.wait()
+            texts = []
+            for stream in (out, err):
+                stream.seek(0)
+                texts.append(stream.read().decode("utf-8", "replace"))
+            return Completed(argv=argv, code=_code(child.returncode), out=texts[0], err=texts[1])
+
+        try:
+            _deliver(came)
+            yield ended
+        finally:
+            if child.poll() is None:
+                end_group(child)
+
+
 def attached(argv: Sequence[str], *, cwd: Path | str | None = None, env: Mapping[str, str | None] | None = None) -> int:
     """Run a command on this process's own terminal and return its exit code; Ctrl-C is the command's to answer."""
     argv = tuple(argv)
