@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,20 @@ def test_files_are_ordered_as_they_win_not_as_pip_prints_them() -> None:
         "/venv/pip.conf",
         "/ci/pip.conf",
     ]
+
+
+def test_where_pip_is_told_to_read_no_file_none_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "pip" / "pip.conf"
+    file.parent.mkdir()
+    file.write_text("[global]\nfind-links = /wheels\nindex-url = https://mine/simple\n")
+    for name in [name for name in os.environ if name.startswith(("PIP_", "XDG_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CONFIG_DIRS", str(tmp_path))
+    assert pipconf.read().find_links == ("/wheels",)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    assert pipconf.read().find_links == ()
+    assert pipconf.read().index_url not in ("", "https://mine/simple")
 
 
 def test_without_an_index_the_default_one_is_asked() -> None:

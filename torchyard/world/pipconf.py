@@ -52,20 +52,22 @@ class PipSettings:
 
 def read() -> PipSettings:
     """The settings of the user's pip: every level of its files, then the PIP_* environment."""
-    python, debug = _asked_pip()
-    files = files_named(debug) if python else _documented_files(os.environ, Path.home())
     values: dict[str, str] = {}
+    files: tuple[Path, ...] = ()
+    if os.environ.get("PIP_CONFIG_FILE") != os.devnull:  # with that, pip reads no file at all
+        python, debug = _asked_pip()
+        files = files_named(debug) if python else _documented_files(os.environ, Path.home())
     for file in files:
         if os.path.exists(file):
             values |= _from_file(file)
     values |= from_environment(os.environ)
-    default = "" if values.get("index-url") else _default_index(python)
+    default = "" if values.get("index-url") or not _asks(values) else _default_index(_asked_pip()[0])
     return settings(values, default_index=default, home=Path.home(), cwd=Path.cwd())
 
 
 def settings(values: Mapping[str, str], *, default_index: str, home: Path, cwd: Path) -> PipSettings:
     """The settings that these options of pip mean."""
-    ask = values.get("no-index", "").lower() not in ("1", "true", "yes", "on", "y", "t")
+    ask = _asks(values)
     return PipSettings(
         index_url=(values.get("index-url") or default_index) if ask else "",
         extra_index_urls=tuple(dict.fromkeys(values.get("extra-index-url", "").split())) if ask else (),
@@ -79,6 +81,11 @@ def settings(values: Mapping[str, str], *, default_index: str, home: Path, cwd: 
         timeout=_number(values, "timeout", DEFAULT_TIMEOUT),
         retries=int(_number(values, "retries", DEFAULT_RETRIES)),
     )
+
+
+def _asks(values: Mapping[str, str]) -> bool:
+    """Whether pip asks an index at all."""
+    return values.get("no-index", "").lower() not in ("1", "true", "yes", "on", "y", "t")
 
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
