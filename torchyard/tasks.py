@@ -119,8 +119,8 @@ def build(
 
     project = load()
     options = building.Options(no_cache=no_cache, frozen=frozen, dev=dev, offline=offline, level=level)
-    made = building.build(project, select(project, gpu=gpu, image_id=id), options, say=show.say)
-    stacks.remember(project, made, gpu=gpu, say=show.say)
+    made, found = building.build(project, select(project, gpu=gpu, image_id=id), options, say=show.say)
+    stacks.remember(project, made, gpu=gpu, say=show.say, found=found)
     show.receipts(project, made)
 
 

@@ -214,7 +214,7 @@ def test_an_image_is_built_on_a_registry_image_of_the_locked_digest(real: Real, 
     tag = render.tag("registry-base", locked.id)
     asked = "echo $GREETING; dpkg --audit; python3 -c 'import torch; print(torch.__version__)'"
     try:
-        receipt = build.build(here, images, build.Options(level="static"), say=said.append)[0]
+        receipt = build.build(here, images, build.Options(level="static"), say=said.append)[0][0]
         assert receipt.layers[:2] == (digest_of(real.layer), digest_of(changed))
         run = engine.client(real.engine).containers.run
         shown = run(tag, ["sh", "-c", asked], remove=True, network_mode="none")

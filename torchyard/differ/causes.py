@@ -17,7 +17,10 @@ _LOG = re.compile(r"^/var/log/|\.log(?:\.\d+)?(?:\.gz)?$|/logs?/")
 _IDS = re.compile(
     r"/machine-id$|/ssh_host_[a-z0-9]+_key(?:\.pub)?$|/random-seed$|ssl-cert-snakeoil|/boot[-_]id$|/hostid$|/\.uuid$"
 )
-_CACHE = re.compile(r"^/var/cache/|/\.cache/|/pkgcache\.bin$|/srcpkgcache\.bin$|/icon-theme\.cache$|/mimeinfo\.cache$")
+_CACHE = re.compile(
+    r"^/var/cache/|/\.cache/|/\.[^/]+/cache/|/pkgcache\.bin$|/srcpkgcache\.bin$|/[^/]+\.cache$|\.nb[ic]$"
+    r"|/gschemas\.compiled$|/hwdb\.bin$"
+)
 _LISTS = re.compile(r"^/var/lib/apt/lists/")
 _UMASKS = (0o002, 0o007, 0o022, 0o027, 0o077)
 _SEVERAL = 3  # files that lack the same rights tell a umask; one alone was changed by somebody

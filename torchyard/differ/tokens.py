@@ -17,8 +17,8 @@ _DAY = rb"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*"
 _CLOCK = rb"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?: ?[AP]M)?"
 _ZONE = rb"(?: ?(?:Z|UTC|GMT|[A-Z]{3,5}|[+-]\d{2}:?\d{2}))?"
 _YEAR = rb"(?:19[7-9]\d|20\d\d)"
-TIMES = re.compile(
-    rb"(?<![0-9A-Za-z])(?:"
+_TIMES = (
+    rb"(?:"
     rb"%(year)s-\d{2}-\d{2}(?:[T _-]+%(clock)s%(zone)s)?"
     rb"|%(year)s[/.]\d{1,2}[/.]\d{1,2}(?:[ T]+%(clock)s%(zone)s)?"
     rb"|\d{1,2}[/.]\d{1,2}[/.]%(year)s(?:[ T]+%(clock)s%(zone)s)?"
@@ -28,8 +28,11 @@ TIMES = re.compile(
     rb"|%(year)s(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])(?:[T_-]?(?:[01]\d|2[0-3])[0-5]\d(?:[0-5]\d)?(?:\.\d+)?Z?)?"
     rb"|\d+\.\d+ ?(?:ms|s|sec|secs|seconds?|min)"
     rb"|1\d{9}(?:\.\d+|\d{3}|\d{6}|\d{9})?"
-    rb")(?![0-9A-Za-z])" % {b"year": _YEAR, b"clock": _CLOCK, b"zone": _ZONE, b"month": _MONTH, b"day": _DAY}
+    rb")" % {b"year": _YEAR, b"clock": _CLOCK, b"zone": _ZONE, b"month": _MONTH, b"day": _DAY}
 )
+_STAMP = rb"[A-Za-z]%s(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])[T_-]?(?:[01]\d|2[0-3])[0-5]\d(?:[0-5]\d)?Z?" % _YEAR
+TIMES = re.compile(rb"(?<![0-9A-Za-z])(?:%s|%s)(?![0-9A-Za-z])" % (_TIMES, _STAMP))
+_LOOSE = re.compile(rb"(?<![0-9])%s(?![0-9])" % _TIMES)  # in machine code and tables, letters of another word may touch
 _UUID = rb"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
 _WORD = re.compile(rb"%s|[0-9A-Za-z+/]{22,}={0,2}|[0-9A-Za-z_]+" % _UUID)
 _HEX = re.compile(rb"[0-9a-fA-F]{8,}\Z")
@@ -106,22 +109,30 @@ def spans(was: bytes, now: bytes) -> Iterator[tuple[int, int]]:
         yield start, end
 
 
-def is_time_change(change: Change) -> bool:
-    """Whether both differ in nothing but times."""
-    return _masked(change.was) == _masked(change.now) != (change.was, 0)
+def is_time_change(change: Change, *, loose: bool = False) -> bool:
+    """Whether both differ in nothing but times; loose: letters may stand right before and after one."""
+    here, there = (_masked(data, _LOOSE if loose else TIMES) for data in (change.was, change.now))
+    return here == there != (change.was, 0)
 
 
-def _masked(data: bytes) -> tuple[bytes, int]:
-    return TIMES.subn(b"\0time", data)
+def _masked(data: bytes, times: re.Pattern[bytes] = TIMES) -> tuple[bytes, int]:
+    return times.subn(b"\0time", data)
 
 
 def is_random_change(change: Change) -> bool:
     """Whether both differ in nothing but ids that look drawn by chance (times may differ beside them)."""
+    if len(change.was) == len(change.now) and _unnamed(change.was) == _unnamed(change.now) != change.was:
+        return True
     here, there = _words(change.was), _words(change.now)
     if len(here) != len(there) or _between(change.was) != _between(change.now):
         return False
     pairs = [(a, b) for a, b in zip(here, there) if a != b]
     return bool(pairs) and all(_drawn(a, b) for a, b in pairs)
+
+
+def _unnamed(data: bytes) -> bytes:
+    """Without UUIDs, whatever touches them."""
+    return re.sub(rb"(?<![0-9a-fA-F-])%s(?![0-9a-fA-F-])|(?<=[g-zG-Z_])%s" % (_UUID, _UUID), b"\0id", data)
 
 
 def _words(data: bytes) -> list[bytes]:

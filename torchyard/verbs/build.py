@@ -48,8 +48,11 @@ class Options:
     dev: bool = False
 
 
-def build(project: Project, images: Sequence[Image], options: Options, *, say: Say) -> list[Receipt]:
-    """Build and check these images; answers their receipts, and raises CheckFailed where a finding fails."""
+def build(project: Project, images: Sequence[Image], options: Options, *, say: Say) -> tuple[list[Receipt], Engine]:
+    """Build and check these images; answers their receipts and the engine that has them.
+
+    Raises CheckFailed where a finding fails.
+    """
     tiers.level_of(options.level, LEVELS)
     raise_all([_compiles_not(image) for image in images if image.build is BuildKind.SOURCE])
     _lock(project, images, options, say)
@@ -63,7 +66,7 @@ def build(project: Project, images: Sequence[Image], options: Options, *, say: S
     fetching.fetch(project, locks, say=say)
     made = [_one(project, lock, found, buildkit, options, say) for lock in locks]
     raise_all([problem for each in made if (problem := _bad(each)) is not None])
-    return made
+    return made, found
 
 
 def _compiles_not(image: Image) -> Incompatible:

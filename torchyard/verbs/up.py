@@ -102,15 +102,17 @@ def _given(options: Options, words: Sequence[str]) -> dict[str, str]:
     return {**script, **({"TORCHYARD_PROCESSES": str(options.processes)} if options.processes else {})}
 
 
-def remember(project: Project, made: Sequence[Receipt], *, gpu: str = "", say: Say) -> None:
-    """Write .env for what was built or pulled, so that plain `docker compose up` runs it."""
+def remember(
+    project: Project, made: Sequence[Receipt], *, gpu: str = "", say: Say, found: Engine | None = None
+) -> None:
+    """Write .env for what was built or pulled, so that plain `docker compose up` runs it; found: the engine with it."""
     images = {each.image: each for each in made}
     names = [gpu, *_names(project), *(cell.hardware for cell in project.plan.cells)]
     cells = [cell for name in names if name and (cell := project.plan.cell(name)) is not None and cell.image in images]
     if not cells:
         return
     try:
-        found = engine.ensure(say)
+        found = found or engine.ensure(say)
         image = verified(project, cells[0], found)
         stack_env.write(project.work, stack.entry(cells[0], project.plan, project.matrix), image, found)
     except YardError as problem:  # what was built is good all the same; `up` says it again

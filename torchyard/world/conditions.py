@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -22,13 +23,20 @@ _READ = (".py", ".yaml")
 
 def checks(root: Path, reference: str) -> str:
     """A hash of this torchyard's code and catalogue, the project's own rows, and the words of a reference."""
-    digest = hashlib.sha256()
-    for name, data in _files(resources.files("torchyard"), ""):
-        digest.update(f"{name}\0{len(data)}\0".encode() + data)
+    digest = _code().copy()
     for name, text in catalog_files.texts(root):
         digest.update(f"{name}\0{text}\0".encode())
     digest.update(reference.encode())
     return digest.hexdigest()
+
+
+@cache
+def _code() -> hashlib._Hash:
+    """The hash of this torchyard's code and catalogue, which stay as they are while it runs."""
+    digest = hashlib.sha256()
+    for name, data in _files(resources.files("torchyard"), ""):
+        digest.update(f"{name}\0{len(data)}\0".encode() + data)
+    return digest
 
 
 def _files(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import docker
+from docker.constants import DEFAULT_TIMEOUT_SECONDS
 from docker.errors import DockerException
 
 from torchyard.errors import InputError, Surroundings
@@ -91,9 +92,21 @@ def ensure(say: Callable[[str], None]) -> Engine:
 
 def client(engine: Engine) -> Any:
     """A client of the Docker SDK for this engine."""
-    return docker.from_env(
-        environment={**os.environ, **engine.env}, use_ssh_client=engine.docker_host.startswith("ssh:")
+    return _client({**os.environ, **engine.env}, engine.docker_host)
+
+
+_SPOKEN: dict[str, str] = {}  # by address: the version of the API that was agreed on; a new client asks else
+
+
+def _client(environment: Mapping[str, str], host: str, *, timeout: int = DEFAULT_TIMEOUT_SECONDS) -> Any:
+    made = docker.from_env(
+        environment=dict(environment),
+        version=_SPOKEN.get(host),
+        timeout=timeout,
+        use_ssh_client=host.startswith("ssh:"),
     )
+    _SPOKEN[host] = made.api.api_version
+    return made
 
 
 def announce(home: Home, say: Callable[[str], None]) -> None:
@@ -203,7 +216,7 @@ def _answer(address: Address) -> dict[str, Any] | None:
     if path != address.host and not os.path.exists(path):
         return None
     try:
-        sdk = docker.from_env(environment=address.env, timeout=10, use_ssh_client=address.host.startswith("ssh:"))
+        sdk = _client(address.env, address.host, timeout=10)
         try:
             info: dict[str, Any] = sdk.info()
         finally:
