@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from . import json_text
 from .errors import InputError
 from .lock import LockedImage
 
@@ -66,7 +67,7 @@ def document(made: Made, files: Mapping[str, tuple[int, str]]) -> str:
 def read(text: str, where: str) -> Made:
     """What the bundle.json says that `document` made."""
     try:
-        data = json.loads(text)
+        data = json_text.loads(text)
         if data["schema"] != SCHEMA:
             raise ValueError(f"its schema is {data['schema']}, this torchyard reads {SCHEMA}")
         return Made(

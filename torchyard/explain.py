@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from torchyard import rules
+from torchyard import json_text, rules
 from torchyard.catalog import Build, Catalog, tag_of
 from torchyard.errors import InputError
 from torchyard.plan import CellState, Verdict
@@ -263,7 +262,7 @@ def _notes(cell: Cell, build: Build | None, catalog: Catalog) -> tuple[str, ...]
 def answer(line: str, catalog: Catalog) -> dict[str, object]:
     """The verdict on one JSON request, as plain data; an input error is the verdict `invalid` with its message."""
     try:
-        data = json.loads(line)
+        data = json_text.loads(line)
         if not isinstance(data, dict):
             raise InputError("a request is a JSON object", hint='write {"gpu": "a100"}')
         done = complete(rules.parse_request(data), catalog, runners_up=False)

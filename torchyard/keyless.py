@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from . import json_text
 from .errors import InputError
 
 WORD = "keyless"  # in the place of a key
@@ -138,7 +138,7 @@ def claims(token: str, *, where: str) -> Claims:
     try:
         if len(parts) != 3:
             raise ValueError
-        body = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+        body = json_text.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
         ends = float(body.get("exp") or 0)
         return Claims(identity=str(body.get("email") or body["sub"]), issuer=str(body["iss"]), ends=ends)
     except (ValueError, binascii.Error, KeyError, AttributeError, TypeError) as error:
@@ -182,7 +182,7 @@ def verify_words(known: Services, asked: Who) -> list[str]:
 def signers(printed: str) -> list[str]:
     """Who signed, by what `cosign verify` prints of the signatures that hold."""
     try:
-        found = [each["optional"] for each in json.loads(printed)]
+        found = [each["optional"] for each in json_text.loads(printed)]
         return sorted({f"{each['Subject']}, as {each['Issuer']} says" for each in found})
     except (ValueError, KeyError, TypeError):  # another version prints it otherwise: it holds all the same
         return []

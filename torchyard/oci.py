@@ -8,6 +8,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from . import json_text
+
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
 LAYER_GZIP = "application/vnd.oci.image.layer.v1.tar+gzip"
@@ -84,7 +86,7 @@ def documents(
             "architecture": architecture(arch),
             "os": "linux",
             "created": created,
-            "config": json.loads(start.config),
+            "config": json_text.loads(start.config),
             "rootfs": {"type": "layers", "diff_ids": [layer.diff_id for layer, _ in stacked]},
             "history": [{"created": created, "created_by": words} for _, words in stacked],
         }

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from . import json_text
 from .finding import Finding, State
 from .plain import from_plain
 
@@ -174,7 +175,7 @@ def to_text(receipt: Receipt) -> str:
 def from_text(text: str) -> Receipt:
     """The receipt that `to_text` wrote (ValueError when it is none)."""
     try:
-        data = dict(json.loads(text))
+        data = dict(json_text.loads(text))
         if data.pop("schema") != SCHEMA:
             raise ValueError("another schema")
         level, findings = data.pop("level"), [dict(each) for each in data.pop("findings")]

@@ -11,7 +11,7 @@ from typing import Any
 
 import jinja2
 
-from . import layering, oci, source_recipe
+from . import json_text, layering, oci, source_recipe
 from .errors import InputError
 from .lock import LockedImage, requirements_text
 from .matrix import fragment
@@ -162,7 +162,7 @@ def _compressed(image: Image) -> str:
 def archive_output(bake_file: str | None, image_id: str, file: str) -> str:
     """The output of an image's target in docker-bake.json, as an OCI archive in a file instead of in the engine."""
     try:
-        output: str = json.loads(bake_file or "")["target"][target_name(image_id)]["output"][0]
+        output: str = json_text.loads(bake_file or "")["target"][target_name(image_id)]["output"][0]
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise InputError(f"{BAKE} has no target for {image_id}", where=str(BAKE), hint="./yard render") from error
     return f"{output.replace('type=image', 'type=oci', 1)},dest={file}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 import time
@@ -12,10 +13,24 @@ from typing import Any
 
 from .errors import YardError
 
+# What would move a terminal's cursor, ring it, colour it or turn the order of its letters round: names of files and
+# answers of servers may hold it.
+_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def tame(text: str) -> str:
+    """A text in which what would steer a terminal is written out; the ends of lines and tabs stay."""
+    return _STEERING.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def word(text: str) -> str:
+    """A name that may hold anything, on one line."""
+    return tame(text).replace("\n", "\\n").replace("\t", "\\t")
+
 
 def say(text: str) -> None:
     """One line about what is being done."""
-    sys.stderr.write(text + "\n")
+    sys.stderr.write(tame(text) + "\n")
     sys.stderr.flush()
 
 
@@ -44,12 +59,12 @@ def as_json(value: Any) -> None:
 def lines(text: Iterable[str]) -> None:
     """Lines on standard output."""
     for line in text:
-        print(line)
+        print(tame(line))
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Columns as wide as they need to be; the last one is folded to the terminal's width, where there is one."""
-    cells = [tuple(head), *(tuple(str(cell) for cell in row) for row in rows)]
+    cells = [tuple(head), *(tuple(tame(str(cell)) for cell in row) for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     left = sum(widths[:-1]) + 2 * (len(head) - 1)
     room = max(shutil.get_terminal_size((200, 24)).columns - left, 24)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 from pathlib import Path
 
@@ -53,6 +54,14 @@ def test_every_public_name_says_what_one_gets(path: Path) -> None:
     for node in tree.body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
             assert ast.get_docstring(node), f"{path}:{node.lineno} {node.name}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_json_of_others_is_read_by_the_one_function_that_knows_how_it_can_be_wrong(path: Path) -> None:
+    own = {"json_text.py", "lock_lines.py"}
+    if path.name not in own and "inside" not in path.parts:
+        assert "json.loads(" not in path.read_text()
+        assert not re.search(r"\.json\(\)", path.read_text())
 
 
 @pytest.mark.parametrize("path", [*STEPS, ROOT / "yard"], ids=lambda path: path.name)

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Literal
 
+from .. import json_text
 from . import tokens, wrapped
 from .tokens import Change
 from .values import Cause
@@ -65,7 +66,7 @@ def _reordered(was: bytes, now: bytes) -> bool:
     if len(was) != len(now) or len(was) > _ORDERED_MOST:
         return False
     try:
-        return bool(_sorted(json.loads(was)) == _sorted(json.loads(now)))
+        return bool(_sorted(json_text.loads(was)) == _sorted(json_text.loads(now)))
     except (ValueError, RecursionError):
         parts = [_PARTS.split(_PAIRS.sub(rb"\1", data)) for data in (was, now)]
         return parts[0] != parts[1] and sorted(parts[0]) == sorted(parts[1])

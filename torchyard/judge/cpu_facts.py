@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from .. import json_text
+
 SCHEMA = 1
 USER, UID, READ_ONLY = "user", "uid", "read-only"
 
@@ -97,7 +99,7 @@ def to_text(facts: Facts) -> str:
 def from_text(text: str) -> Facts:
     """The facts that `to_text` wrote (ValueError where it is none of this schema)."""
     try:
-        data = dict(json.loads(text))
+        data = dict(json_text.loads(text))
         if data.pop("schema") != SCHEMA:
             raise ValueError("another schema")
         return Facts(

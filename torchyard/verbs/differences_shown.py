@@ -113,7 +113,7 @@ def _group(group: Sequence[Difference]) -> list[str]:
     count = f", {len(group)} of them" if len(group) > 1 else ""
     told = [f"  {first.kind}: {first.cause}{count}"]
     for each in group[:SHOWN]:
-        path = each.path or "the layer"
+        path = report.word(each.path) or "the layer"
         told.append(f"    {path}: {short(each.was, 80)} -> {short(each.now, 80)}")
         if each.detail:
             told.append(f"      {short(each.detail, 240)}")
@@ -143,5 +143,5 @@ def summary(found: Compared) -> list[str]:
         told.append(f"different: {files} paths in {layers} layers, {len(found.differences)} differences")
     told += _late(found.late)
     for each in found.looked:
-        told += ["", f"diffoscope on {each.path}, layer {each.layer}:", each.text.rstrip()]
+        told += ["", f"diffoscope on {report.word(each.path)}, layer {each.layer}:", each.text.rstrip()]
     return [*told, *found.notes]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .. import __version__, consumers, oci, proven, provenance, publish, render, report, sbom
+from .. import __version__, consumers, json_text, oci, proven, provenance, publish, render, report, sbom
 from ..errors import CheckFailed, InputError
 from ..lock import LockedImage
 from ..plan import BaseKind, Image
@@ -228,7 +227,7 @@ def _escrow(registry: Registry, lock: LockedImage, work: Workspace) -> None:
     if lock.base.kind is not BaseKind.IMAGE or (base := registry_taking.stored(lock.base.digest, work.store)) is None:
         return
     registry_upload.blobs(registry, base.blobs, work.store)
-    kind = str(json.loads(base.manifest).get("mediaType") or oci.MANIFEST)
+    kind = str(json_text.loads(base.manifest).get("mediaType") or oci.MANIFEST)
     registry_upload.manifest(registry, publish.base_tag(base.digest), base.manifest, kind)
 
 

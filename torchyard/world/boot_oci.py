@@ -9,7 +9,7 @@ from typing import Any
 
 import deflate
 
-from torchyard import oci
+from torchyard import json_text, oci
 from torchyard.world.store import sha256_of
 
 # libdeflate: one version gives the same bytes on every CPU and system, which zlib and its variants do not promise. It
@@ -86,4 +86,4 @@ def _blob(folder: Path, digest: str) -> Path:
 
 
 def _json(file: Path) -> Any:
-    return json.loads(file.read_text(encoding="utf-8"))
+    return json_text.loads(file.read_text(encoding="utf-8"))

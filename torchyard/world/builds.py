@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import render
+from .. import json_text, render
 from ..errors import Surroundings
 from . import containers, process
 from .engine import Engine
@@ -74,7 +73,7 @@ def bake(
         if done.code:
             hint = f"the whole log is in {log.relative_to(work.root)}"
             raise process.failed(done, cwd=work.root, hint=hint, writes=containers.data_roots(engine))
-        made = json.loads(metadata.read_text())[target]
+        made = json_text.loads(metadata.read_text())[target]
     digest = made.get("containerimage.digest", "")
     return Built(digest=digest if engine.containerd_store else "", buildkit=buildkit)
 

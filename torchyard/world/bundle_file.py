@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import os
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from .. import bundle, framing
+from .. import bundle, framing, json_text
 from ..errors import CheckFailed, InputError, Surroundings
 from ..oci import MANIFEST
 from . import disks, registry_taking, unfinished
@@ -99,7 +98,7 @@ def _load(tar: tarfile.TarFile, file: Path, store: Store, progress: Progress) ->
     if bundle.DOCUMENT in texts:
         return Loaded(made=bundle.read(texts[bundle.DOCUMENT], str(file)), files=found)
     if bundle.PIECE in texts and "index.json" in texts:
-        (entry,) = json.loads(texts["index.json"])["manifests"]
+        (entry,) = json_text.loads(texts["index.json"])["manifests"]
         if entry["mediaType"] == MANIFEST:
             manifest = store.path(entry["digest"].removeprefix("sha256:")).read_bytes()
             return Loaded(manifest=manifest, receipt=texts[bundle.PIECE], files=found)

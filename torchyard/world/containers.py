@@ -16,6 +16,7 @@ import docker
 import docker.errors
 import requests
 
+from .. import json_text
 from ..errors import CheckFailed, Surroundings
 from . import engine as engines
 from .engine import Engine
@@ -126,7 +127,7 @@ def probe(engine: Engine, image: str, source: str, **options: Any) -> dict[str, 
     ended = run(engine, image, ["python", "-c", source], **options)
     try:
         if ended.code == 0:
-            found: dict[str, Any] = json.loads(ended.out)
+            found: dict[str, Any] = json_text.loads(ended.out)
             return found
     except json.JSONDecodeError:
         pass

@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
-from .. import layering, oci, render, source_recipe
+from .. import json_text, layering, oci, render, source_recipe
 from ..errors import Surroundings
 from ..layering import WheelLayer
 from ..lock import LockedImage, requirements_text
@@ -148,7 +148,7 @@ def _made(want: WheelLayer, prefix: Prefix, work: Workspace) -> Layer | None:
     if not note.is_file():
         return None
     try:
-        known = from_plain(Layer, json.loads(note.read_text()))
+        known = from_plain(Layer, json_text.loads(note.read_text()))
     except (ValueError, TypeError):  # not what we wrote: it is made again
         return None
     return known if work.store.has(known.digest.removeprefix("sha256:"), known.size) else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -16,6 +15,7 @@ import docker
 from docker.constants import DEFAULT_TIMEOUT_SECONDS
 from docker.errors import DockerException
 
+from torchyard import json_text
 from torchyard.errors import InputError, Surroundings
 from torchyard.world import engine_client, engine_home, engine_private, engine_root, engine_sources, process
 from torchyard.world.engine_home import Home
@@ -163,7 +163,7 @@ def _context(environment: Mapping[str, str]) -> Address | None:
         return None
     shown = process.run(["docker", "context", "inspect"], check=False)
     try:
-        context = json.loads(shown.out)[0]
+        context = json_text.loads(shown.out)[0]
         host = context["Endpoints"]["docker"]["Host"]
     except (ValueError, LookupError, TypeError):
         return None

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torchyard import json_text
 from torchyard.errors import InputError
 
 PLUGIN_FOLDERS = ("usr/libexec/docker/cli-plugins", "usr/lib/docker/cli-plugins")
@@ -62,7 +63,7 @@ def install(root: Path, folder: Path, environment: Mapping[str, str]) -> Client:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        config = json.loads(path.read_text())
+        config = json_text.loads(path.read_text())
     except FileNotFoundError:
         return {}
     except ValueError as problem:

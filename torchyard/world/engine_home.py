@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from torchyard import json_text
 from torchyard.errors import InputError
 from torchyard.world.engine_net import COUNT, Net
 
@@ -131,7 +131,7 @@ def saved_net(home: Home) -> Net | None:
     if not file.is_file():
         return None
     try:
-        index = json.loads(file.read_text())["index"]
+        index = json_text.loads(file.read_text())["index"]
     except (ValueError, KeyError, TypeError):
         return None
     return Net(index=index) if isinstance(index, int) and 0 <= index < COUNT else None

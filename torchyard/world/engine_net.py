@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from .. import json_text
 
 COUNT = 128  # ranges: 10.192.0.0/18, 10.192.64.0/18, ... 10.223.192.0/18
 FIRST = int(ipaddress.IPv4Address("10.192.0.0"))
@@ -56,7 +57,7 @@ class Link:
 def parse_routes(text: str) -> tuple[Route, ...]:
     """The routes in what `ip -json -4 route show table all` prints, without the default and local ones."""
     routes = []
-    for entry in json.loads(text or "[]"):
+    for entry in json_text.loads(text or "[]"):
         if entry.get("dst", "default") == "default" or entry.get("type") in ("local", "broadcast", "multicast"):
             continue
         network = ipaddress.IPv4Network(entry["dst"], strict=False)
@@ -69,14 +70,14 @@ def parse_links(text: str) -> tuple[Link, ...]:
     """The devices in what `ip -json link` prints."""
     return tuple(
         Link(name=entry["ifname"], alias=entry.get("ifalias", ""), mtu=int(entry.get("mtu", 1500)))
-        for entry in json.loads(text or "[]")
+        for entry in json_text.loads(text or "[]")
         if "ifname" in entry
     )
 
 
 def mtu(routes_text: str, links: Sequence[Link]) -> int:
     """The size of packet that the default route takes, at most 1500."""
-    entries = json.loads(routes_text or "[]")
+    entries = json_text.loads(routes_text or "[]")
     devices = {e.get("dev", "") for e in entries if e.get("dst") == "default"}
     return min([link.mtu for link in links if link.name in devices] + [1500])
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from typing import IO, Any
 import docker.errors
 import requests
 
+from .. import json_text
 from ..differ.values import Outline
 from ..errors import InputError, Surroundings
 from . import containers, image_open, image_receiver, image_source, image_tar
@@ -106,13 +106,13 @@ def _pushed_outline(source: _Source) -> Outline | None:
     if told not in configs:
         return None
     blobs = [layer["digest"] for layer in manifest["layers"]]
-    return image_open.outline(source.name, digest, manifest, json.loads(configs[told]), blobs)
+    return image_open.outline(source.name, digest, manifest, json_text.loads(configs[told]), blobs)
 
 
 def _image_of(manifests: list[bytes]) -> tuple[dict[str, Any] | None, str]:
     """The first manifest of layers that are no attestation."""
     for data in manifests:
-        found: dict[str, Any] = json.loads(data)
+        found: dict[str, Any] = json_text.loads(data)
         if any("in-toto" in str(layer.get("mediaType")) for layer in found.get("layers") or []):
             continue
         if "layers" in found and "config" in found:

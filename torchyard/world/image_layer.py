@@ -16,6 +16,7 @@ from typing import IO, Any, cast
 import zstandard
 from isal import igzip, isal_zlib
 
+from .. import json_text
 from ..errors import CheckFailed
 from ..judge import static_patterns as patterns
 from . import image_elf
@@ -70,7 +71,7 @@ class Seen:
     def from_json(cls, data: bytes) -> Seen | None:
         """What was kept of a layer; None where another torchyard kept it."""
         try:
-            plain: dict[str, Any] = json.loads(data)
+            plain: dict[str, Any] = json_text.loads(data)
             if plain["format"] != FORMAT:
                 return None
             return cls(

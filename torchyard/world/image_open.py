@@ -6,16 +6,16 @@ import contextlib
 import errno
 import hashlib
 import io
-import json
 import shutil
 import tarfile
 import tempfile
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
+from .. import json_text
 from ..differ.values import Entry, Layer, Outline, Step
 from ..errors import InputError
 from . import image_entries, image_layer
@@ -49,7 +49,7 @@ def file(name: str) -> Iterator[Opened]:
     text, chosen = split(name)
     path = Path(text)
     if path.is_dir():
-        yield _opened(name, chosen, _folder(path), lambda member: (path / member).open("rb"))
+        yield _opened(name, chosen, _folder(path), lambda member: _plain_file(path, member))
         return
     with _archive(path) as tar:
         members = {entry.name.removeprefix("./"): entry for entry in tar.getmembers()}
@@ -72,9 +72,24 @@ def _folder(path: Path) -> Document:
 
     def read(member: str) -> bytes | None:
         file = path / member
+        if ".." in PurePosixPath(member).parts or PurePosixPath(member).is_absolute():
+            return None
         return file.read_bytes() if file.is_file() and file.stat().st_size <= DOCUMENT_MOST else None
 
     return read
+
+
+def _plain_file(folder: Path, member: str) -> IO[bytes]:
+    """A file of a folder, opened; what documents name may be anything."""
+    path = folder / member
+    inside = PurePosixPath(member)
+    if inside.is_absolute() or ".." in inside.parts or not path.is_file():
+        raise InputError(
+            f"{folder} has no file {member}, which it names",
+            where=str(folder),
+            hint="the image is not whole: get it anew",
+        )
+    return path.open("rb")
 
 
 @contextlib.contextmanager
@@ -160,7 +175,7 @@ def _outlined(name: str, chosen: str, document: Document) -> tuple[Outline, tupl
     index = document("index.json")
     if index is None:
         return _saved(name, chosen, document)
-    digest, manifest = _manifest(name, chosen, json.loads(index), document)
+    digest, manifest = _manifest(name, chosen, json_text.loads(index), document)
     config = _needed(name, manifest["config"]["digest"], document)
     blobs = [layer["digest"] for layer in manifest["layers"]]
     members = tuple(member(digest) for digest in blobs)
@@ -219,19 +234,19 @@ def _needed(name: str, digest: str, document: Document) -> dict[str, Any]:
         raise InputError(f"{name} has no {digest}, which it names", hint="the image is not whole: get it anew")
     if digest_of(data) != digest:
         raise InputError(f"{name} has {digest} with other bytes", hint="the image is damaged: get it anew")
-    found: dict[str, Any] = json.loads(data)
+    found: dict[str, Any] = json_text.loads(data)
     return found
 
 
 def _saved(name: str, chosen: str, document: Document) -> tuple[Outline, tuple[str, ...]]:
     """The older form of `docker save`: a manifest.json that names files."""
-    told = json.loads(document("manifest.json") or b"[]")
+    told = json_text.loads(document("manifest.json") or b"[]")
     if chosen:
         told = [each for each in told if chosen in (each.get("RepoTags") or [])]
     if len(told) != 1:
         tags = ", ".join(tag for each in told for tag in each.get("RepoTags") or []) or "none"
         raise InputError(f"{name} has {len(told)} images: {tags}", hint="name one of them: PATH@TAG")
-    config = json.loads(document(told[0]["Config"]) or b"{}")
+    config = json_text.loads(document(told[0]["Config"]) or b"{}")
     paths = tuple(told[0]["Layers"])
     return outline(name, "", {}, config, [""] * len(paths)), paths
 

@@ -19,6 +19,7 @@ from typing import IO, Any
 import docker.errors
 import requests
 
+from .. import json_text
 from ..errors import CheckFailed, Surroundings
 from . import containers, image_layer, image_receiver, image_tar
 from . import engine as engines
@@ -67,7 +68,7 @@ class _Kept:
 
     def document(self, name: str) -> dict[str, Any] | None:
         path = self.folder / f"image-{name}.json"
-        return dict(json.loads(path.read_bytes())) if path.is_file() else None
+        return dict(json_text.loads(path.read_bytes())) if path.is_file() else None
 
     def keep_document(self, name: str, data: bytes) -> None:
         write_whole(self.folder / f"image-{name}.json", data)
@@ -101,7 +102,7 @@ def _from_store(diff_ids: Iterable[str], kept: _Kept, work: Workspace, say: Say)
     files: dict[str, tuple[str, Path]] = {}
     for note in (work.local / "layers").glob("*.json"):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            told = json.loads(note.read_text())
+            told = json_text.loads(note.read_text())
             blob = work.store.path(told["digest"].removeprefix("sha256:"))
             if told["diff_id"] in wanted and blob.is_file():
                 files[told["diff_id"]] = (told["digest"], blob)
@@ -171,9 +172,9 @@ def _pushed(client: Any, image: str, kept: _Kept) -> dict[str, Any] | None:
         if isinstance(error, CheckFailed):
             raise error
     for data in pushed.manifests:
-        manifest = json.loads(data)
+        manifest = json_text.loads(data)
         if "layers" in manifest and manifest["config"]["digest"] in pushed.documents:
-            config: dict[str, Any] = json.loads(pushed.documents[manifest["config"]["digest"]])
+            config: dict[str, Any] = json_text.loads(pushed.documents[manifest["config"]["digest"]])
             for layer, diff_id in zip(manifest["layers"], config["rootfs"]["diff_ids"]):
                 kept.alias(layer["digest"], diff_id)
             if all(kept.has(each) for each in config["rootfs"]["diff_ids"]):
@@ -196,10 +197,10 @@ def _saved(client: Any, image: str, kept: _Kept) -> dict[str, Any]:
                 kept.put(_digest(entry.path), image_layer.scan(tar, entry.path, start))
             elif entry.size <= _DOCUMENT_MOST:
                 documents[entry.path] = start + outer.data()
-    manifest = json.loads(documents.get("/manifest.json", b"[]"))
+    manifest = json_text.loads(documents.get("/manifest.json", b"[]"))
     if not manifest:
         raise Surroundings(f"the engine saved {image} without a manifest", hint="upgrade Docker to 25 or newer")
-    config: dict[str, Any] = json.loads(documents["/" + manifest[0]["Config"]])
+    config: dict[str, Any] = json_text.loads(documents["/" + manifest[0]["Config"]])
     for path, diff_id in zip(manifest[0]["Layers"], config["rootfs"]["diff_ids"]):
         kept.alias(_digest("/" + path), diff_id)
     return config

@@ -10,7 +10,6 @@ import contextlib
 import copy
 import datetime
 import io
-import json
 import os
 import shutil
 import tarfile
@@ -18,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .. import framing
+from .. import framing, json_text
 from ..errors import CheckFailed, Surroundings
 from . import image_layer, process, unfinished
 from .image_tar import Entry, Tar
@@ -181,7 +180,7 @@ def _opened(path: Path, digest: str) -> Iterator[Tar | None]:
 
 def _extra(result: Result, store: Store) -> dict[str, tuple[bytes, int]]:
     """The files that enroot's own import writes: environment, mounts, and what starts a command."""
-    config = json.loads(store.path(plain_hex(result.config.digest)).read_bytes())
+    config = json_text.loads(store.path(plain_hex(result.config.digest)).read_bytes())
     env = (config.get("config") or {}).get("Env") or []
     return {
         "/etc/environment": ("".join(f"{each}\n" for each in env).encode(), 0o644),
@@ -191,6 +190,6 @@ def _extra(result: Result, store: Store) -> dict[str, tuple[bytes, int]]:
 
 
 def _epoch(result: Result, store: Store) -> int:
-    config = json.loads(store.path(plain_hex(result.config.digest)).read_bytes())
+    config = json_text.loads(store.path(plain_hex(result.config.digest)).read_bytes())
     created = str(config.get("created") or "1970-01-01T00:00:00Z")[:19]
     return int(datetime.datetime.fromisoformat(f"{created}+00:00").timestamp())

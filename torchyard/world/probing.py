@@ -19,6 +19,7 @@ import docker.errors
 import requests
 from docker.types import DeviceRequest, Ulimit
 
+from .. import json_text
 from ..errors import Surroundings
 from ..judge.cpu_facts import READ_ONLY, UID, USER, Broken, End, Facts, Seen, Setting, event
 from ..launch import limits
@@ -286,7 +287,7 @@ def _events(out: str) -> list[Mapping[str, Any]]:
     found: list[Mapping[str, Any]] = []
     for line in out.splitlines():
         with contextlib.suppress(ValueError):
-            told = json.loads(line)
+            told = json_text.loads(line)
             if isinstance(told, dict) and told.get("event") in ("begin", "end"):
                 found.append(told)
     return found

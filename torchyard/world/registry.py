@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .. import oci
+from .. import json_text, oci
 from ..errors import CheckFailed, Incompatible
 from . import registry_layers, registry_ref
 from .registry_read import document as json_of
@@ -105,7 +105,7 @@ def taken_over(config: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
 
 def remarks(start: oci.Start, ref: str, cuda: str | None) -> list[str]:
     """What a user should know of an image before building on it: CUDA that is there twice, variables in the way."""
-    section = json.loads(start.config)
+    section = json_text.loads(start.config)
     env = dict(each.partition("=")[::2] for each in section["Env"])
     labels = section.get("Labels", {})
     own = env.get("CUDA_VERSION") or env.get("NV_CUDA_LIB_VERSION") or labels.get("com.nvidia.cuda.version")

@@ -13,7 +13,7 @@ from typing import IO, cast
 
 from isal import igzip, isal_zlib
 
-from .. import oci
+from .. import json_text, oci
 from ..errors import CheckFailed
 from .store import Store
 from .workspace import write_whole
@@ -28,7 +28,7 @@ def checked(digest: str, size: int, diff_id: str, store: Store, *, where: str) -
     """The layer of a stored blob, unpacked once to see that it is what the image's configuration says."""
     note = store.root.parent / "layers" / f"{_hex(digest)}.json"  # beside the notes on the framework's layers
     if note.is_file():
-        known = oci.Layer(**json.loads(note.read_text(encoding="utf-8")))
+        known = oci.Layer(**json_text.loads(note.read_text(encoding="utf-8")))
         if (known.size, known.diff_id) == (size, diff_id):
             return known
     sha256, length = hashlib.sha256(), 0

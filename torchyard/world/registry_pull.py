@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
-from .. import proven
+from .. import json_text, proven
 from ..errors import CheckFailed, Incompatible
 from ..provenance import FINDINGS, PROVEN
 from . import registry_referrers, registry_taking
@@ -51,7 +50,7 @@ def _levels(registry: Registry, digest: str) -> list[str]:
     found = []
     for referrer in registry_referrers.find(registry, digest):
         if referrer.kind == FINDINGS and referrer.annotations.get(PROVEN) in proven.LEVELS:
-            told = json.loads(registry_referrers.read(registry, referrer))
+            told = json_text.loads(registry_referrers.read(registry, referrer))
             if told.get("digest") == digest and told.get("proven") in proven.LEVELS:
                 found.append(str(told["proven"]))
     return found

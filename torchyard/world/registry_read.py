@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import requests
 
-from .. import oci
+from .. import json_text, oci
 from ..errors import CheckFailed, Surroundings
 from . import registry_ref
 from .download import Changed, NotThere, download
@@ -96,7 +95,7 @@ def _verified(data: bytes, asked: str, ref: Reference) -> bytes:
 def document(data: bytes, asked: str, ref: Reference) -> dict[str, Any]:
     """What a manifest or a configuration says; raises CheckFailed where it is no JSON object."""
     try:
-        document = json.loads(data)
+        document = json_text.loads(data)
     except ValueError:
         document = None
     if not isinstance(document, dict):
@@ -125,7 +124,9 @@ def _no_tag(registry: Registry, tag: str) -> Surroundings:
     ref = registry.ref
     answer = registry.get("tags/list?n=1000")
     try:
-        tags = [str(each) for each in answer.json()["tags"] or ()] if answer.status_code == 200 else []
+        tags = (
+            [str(each) for each in json_text.loads(answer.content)["tags"] or ()] if answer.status_code == 200 else []
+        )
     except (ValueError, KeyError, TypeError):
         tags = []
     near = nearest(tag, tags)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .. import oci
+from .. import json_text, oci
 from ..errors import Surroundings
 from . import registry_taking, registry_upload
 from .registry_read import document, plain_hex, small
@@ -163,7 +163,7 @@ def _tagged(registry: Registry, digest: str) -> list[dict[str, Any]]:
 def _entries(data: bytes) -> list[dict[str, Any]] | None:
     """The entries of an index; None where this is none."""
     try:
-        found = json.loads(data)["manifests"]
+        found = json_text.loads(data)["manifests"]
         return [each for each in found if plain_hex(str(each["digest"])) and isinstance(each["size"], int)]
     except (KeyError, TypeError, ValueError):
         return None

@@ -19,6 +19,7 @@ import requests
 from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase, HTTPBasicAuth
 
+from .. import json_text
 from ..errors import InputError, Surroundings
 from . import engine_home, pipconf
 from .download import BUSY, LONGEST_PAUSE, TIMEOUT, innermost, retry_after, without_credentials
@@ -218,7 +219,7 @@ class _Auth(AuthBase):
             auth = HTTPBasicAuth(login.name, login.password) if login and login.name else _as_it_is
             answer = registry.patiently(lambda: session.get(realm, params=fields, timeout=TIMEOUT, auth=auth))
         try:
-            known = answer.json() if answer.status_code == 200 else {}
+            known = json_text.loads(answer.content) if answer.status_code == 200 else {}
             token = str(known.get("token") or known.get("access_token") or "")
         except (ValueError, AttributeError):
             token = ""
@@ -277,7 +278,7 @@ def said(response: requests.Response) -> str:
     """The status, and the first error that the registry spells out."""
     text = f"{response.status_code} {response.reason}"
     try:
-        first = response.json()["errors"][0]
+        first = json_text.loads(response.content)["errors"][0]
     except (ValueError, KeyError, IndexError, TypeError):
         return text
     return f"{text} ({first.get('message') or first.get('code')})" if isinstance(first, dict) else text

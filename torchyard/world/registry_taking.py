@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import tarfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from typing import IO, Any
 import docker.errors
 import requests
 
-from .. import oci, render
+from .. import json_text, oci, render
 from ..errors import CheckFailed, Surroundings
 from . import containers, image_receiver, process, unfinished
 from . import engine as engines
@@ -72,7 +71,7 @@ def stored(digest: str, store: Store) -> Result | None:
 
 def read(manifest: bytes) -> Result:
     """What a manifest names."""
-    document = json.loads(manifest)
+    document = json_text.loads(manifest)
     config, *layers = (
         Blob(digest=each["digest"], size=each["size"], kind=each["mediaType"])
         for each in (document["config"], *document["layers"])
@@ -109,7 +108,7 @@ def take(engine: Callable[[], Engine], image_id: str, tag: str, digest: str, wor
 
 def layer_ids(result: Result, store: Store) -> tuple[str, ...]:
     """The uncompressed layer ids of a stored image, as its configuration says, lowest first."""
-    config = json.loads(store.path(plain_hex(result.config.digest)).read_bytes())
+    config = json_text.loads(store.path(plain_hex(result.config.digest)).read_bytes())
     return tuple(config["rootfs"]["diff_ids"])
 
 
@@ -153,7 +152,7 @@ def _pushed(engine: Engine, image: str, store: Store) -> bytes:
         raise pushed.errors[0]
     for document in pushed.documents.values():
         keep(document, store)
-    manifests = [data for data in pushed.manifests if "layers" in json.loads(data)]
+    manifests = [data for data in pushed.manifests if "layers" in json_text.loads(data)]
     if not manifests:
         why = said[0] if said else "it sent no manifest"
         raise Surroundings(f"the engine did not give {image}: {why}", hint="./yard engine --status")
@@ -203,7 +202,7 @@ def unpack(file: Path, store: Store) -> bytes:
                 if parts[:2] == ["blobs", "sha256"] and not store.has(parts[-1], member.size):
                     keep_stream(source, f"sha256:{parts[-1]}", store)
                 elif parts == ["index.json"]:
-                    index = json.loads(source.read())
+                    index = json_text.loads(source.read())
         described: Sequence[dict[str, Any]] = index["manifests"]
         return store.path(plain_hex(described[0]["digest"])).read_bytes()
     except (KeyError, IndexError, ValueError, tarfile.TarError) as error:

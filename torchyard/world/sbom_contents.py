@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from email.parser import HeaderParser
 from pathlib import PurePosixPath
 
-from .. import licences
+from .. import json_text, licences
 from ..errors import CheckFailed
 from ..sbom import Contents, Seen
 from . import image_layer
@@ -39,7 +39,7 @@ def _seen(layer: Blob, work: Workspace) -> dict[str, str]:
     """The texts and links of one layer that matter, and what it takes away, by path."""
     kept = work.local / "seen" / f"{plain_hex(layer.digest)}.sbom.{FORMAT}.json"
     if kept.is_file():
-        found: dict[str, str] = json.loads(kept.read_bytes())
+        found: dict[str, str] = json_text.loads(kept.read_bytes())
         return found
     found = {}
     with work.store.path(plain_hex(layer.digest)).open("rb") as file:

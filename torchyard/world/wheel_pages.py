@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,6 +21,8 @@ from packaging.utils import (
     parse_wheel_filename,
 )
 from packaging.version import Version
+
+from .. import json_text
 
 ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
 
@@ -58,7 +59,7 @@ class Page:
 def parse(body: bytes, content_type: str, address: str, project: str) -> Page:
     """The files of this project on a page, whether it is JSON or HTML (ValueError where it is neither)."""
     if "json" in content_type:
-        found = json.loads(body)
+        found = json_text.loads(body)
         entries = [_from_json(each, address) for each in found["files"]]
     else:
         links = _Links()

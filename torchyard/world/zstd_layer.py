@@ -19,7 +19,7 @@ from pathlib import Path
 
 import zstandard
 
-from .. import oci
+from .. import json_text, oci
 from ..errors import CheckFailed
 from ..oci import Layer
 from ..plain import from_plain
@@ -39,7 +39,7 @@ def made(layer: Layer, work: Workspace) -> Layer | None:
     """The zstd layer of a stored gzip layer, where it is in the store too."""
     note = _note(layer, work)
     try:
-        known = from_plain(Layer, json.loads(note.read_text()))
+        known = from_plain(Layer, json_text.loads(note.read_text()))
     except (OSError, ValueError, TypeError):  # not there, or not what we wrote: it is made again
         return None
     return known if work.store.has(plain_hex(known.digest), known.size) else None
