@@ -258,7 +258,7 @@ def private(home: Home, environment: Mapping[str, str]) -> Engine:
         docker_host=home.docker_host,
         private=True,
         docker=start,
-        buildx=(*start, "buildx"),
+        buildx=made.buildx,
         compose=(*start, "compose"),
         version=info.get("ServerVersion", ""),
         containerd_store=_containerd_store(info),

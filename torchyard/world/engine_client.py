@@ -24,6 +24,12 @@ class Client:
     config: Path
     bin: Path
 
+    @property
+    def buildx(self) -> tuple[str, ...]:
+        """The start of a buildx command: the plugin itself, which starts sooner than by docker."""
+        plugin = self.bin / "docker-buildx"
+        return (str(plugin),) if plugin.exists() else (str(self.docker), "buildx")
+
 
 def merged(user: Mapping[str, Any], own: Mapping[str, Any], plugins: str) -> dict[str, Any]:
     """The user's client configuration with our plugins; a login made through our client is kept."""
