@@ -21,11 +21,6 @@ INSIDE_MOST = 64 << 20
 _MEMBERS_MOST = 100_000
 _PNG = b"\x89PNG\r\n\x1a\n"
 _TAR = slice(257, 262)
-_STREAMS: dict[str, tuple[bytes, Callable[[bytes], bytes]]] = {
-    "bzip2": (b"BZh", lambda data: _limited(bz2.BZ2File(io.BytesIO(data)))),
-    "xz": (b"\xfd7zXZ\0", lambda data: _xz(data)),
-    "zstd": (b"\x28\xb5\x2f\xfd", lambda data: _zstd(data)),
-}
 _FED = 1024  # bytes that a zstd stream is given at once; they become 33 MB at most
 _BROKEN = (OSError, EOFError, MemoryError, ValueError, zlib.error, lzma.LZMAError, zstandard.ZstdError)
 
@@ -64,6 +59,17 @@ def _limited(stream: bz2.BZ2File | gzip.GzipFile) -> bytes:
         if len(found) > INSIDE_MOST:
             raise EOFError
     return bytes(found)
+
+
+def _bz2(data: bytes) -> bytes:
+    return _limited(bz2.BZ2File(io.BytesIO(data)))
+
+
+_STREAMS: dict[str, tuple[bytes, Callable[[bytes], bytes]]] = {
+    "bzip2": (b"BZh", _bz2),
+    "xz": (b"\xfd7zXZ\0", _xz),
+    "zstd": (b"\x28\xb5\x2f\xfd", _zstd),
+}
 
 
 def gzipped(was: bytes, now: bytes, inner: Inner) -> Answer | None:
