@@ -1,4 +1,4 @@
-"""Images that were made to harm who compares them: nothing hangs, nothing steers a terminal, no file outside is read."""
+"""Images made to harm who compares them: nothing hangs, nothing steers a terminal, no file outside is read."""
 
 from __future__ import annotations
 
