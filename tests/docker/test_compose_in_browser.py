@@ -35,6 +35,7 @@ NOTEBOOK = {
     "nbformat": 4,
     "nbformat_minor": 5,
 }
+CODE = ".jp-Notebook .jp-CodeCell .cm-content"
 OUTPUTS = "return [...document.querySelectorAll('.jp-OutputArea-output')].map(each => each.innerText).join('')"
 
 
@@ -150,11 +151,17 @@ def test_jupyter_opens_with_its_token_and_runs_a_cell_on_the_torch_of_the_image(
     served: Served, window: Browser, tmp_path: Path, yard: Clone
 ) -> None:
     window.open(f"{served.jupyter}/lab/tree/notebooks/version.ipynb?token={served.token}")
-    window.shows("| Idle")
+
+    def idle() -> bool:
+        """The status bar tells of the notebook in focus, which on a busy machine it is only after a click into it."""
+        window.click(CODE)
+        return "| Idle" in window.text()
+
+    window.until("idle kernel", idle)
 
     def ran() -> str:
         """What the cell printed; a key that came before the notebook was ready is lost, so it is pressed again."""
-        window.click(".jp-Notebook .jp-CodeCell .cm-content")
+        window.click(CODE)
         window.press(browser.SHIFT, browser.ENTER)
         with contextlib.suppress(AssertionError):
             return str(window.until("output", lambda: window.do(OUTPUTS), within=browser.LIMIT / 10))
